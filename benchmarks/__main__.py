@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.speed.references import SLOWER, Cost, list_slower
+from benchmarks.speed.references import MAX_COST_RATIO, Cost, list_slower
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.options import split
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, counted, decimal
-from rlfocal.cli import guarded
+from rlfocal.base.wording import MISSING_CELL, count_noun, decimal
+from rlfocal.cli import run_guarded
 from rlfocal.cli.support.commands import run
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_line
@@ -59,7 +59,7 @@ def extraction(
     chosen = split(engines)
     for name in chosen:
         if name not in ENGINES:
-            raise unknown("engine", name, ENGINES)
+            raise unknown_name("engine", name, ENGINES)
     found = bench_extraction(documents, chosen, model, progress_line)
     if as_json:
         print_json(found)
@@ -125,7 +125,7 @@ def gpu(
     chosen = installed if engines is None else split(engines)
     for name in chosen:
         if name not in ENGINES:
-            raise unknown("engine", name, ENGINES)
+            raise unknown_name("engine", name, ENGINES)
     models = () if pool is None else load_pool(pool).models
     open_models = [model for model in models if not model.is_closed]
     checked = check_architectures(open_models, chosen, progress_line)
@@ -157,7 +157,7 @@ def gpu(
                 f"{row.max_difference:.1e}",
                 f"{row.tolerance:.1e}",
                 f"{row.tokens_per_second:,.0f}",
-                DASH if row.share_of_peak is None else f"{row.share_of_peak:.1%}",
+                MISSING_CELL if row.share_of_peak is None else f"{row.share_of_peak:.1%}",
                 decimal(row.peak_gb, 1),
                 decimal(row.planned_gb, 1),
                 "right" if row.is_right else "WRONG",
@@ -237,7 +237,9 @@ def warehouse(
         return
     for pool in found:
         megabytes = f"{pool.parquet_bytes / 1e6:.1f} MB of Parquet"
-        typer.echo(f"{counted(pool.models, 'model')} x {counted(pool.documents, 'document')}: {megabytes}")
+        typer.echo(
+            f"{count_noun(pool.models, 'model')} x {count_noun(pool.documents, 'document')}: {megabytes}"
+        )
         _print_costs("work", pool.costs, pool.commit)
 
 
@@ -279,7 +281,9 @@ def _print_costs(title: str, costs: Sequence[Cost], commit: str | None) -> None:
     _console().print(table)
     slower = [f"{cost.name} ({cost.times_slower:.1f} times)" for cost in list_slower(costs)]
     typer.echo(
-        f"SLOWER than {commit}: {', '.join(slower)}" if slower else f"nothing is {SLOWER:g} times as dear"
+        f"SLOWER than {commit}: {', '.join(slower)}"
+        if slower
+        else f"nothing is {MAX_COST_RATIO:g} times as dear"
     )
 
 
@@ -320,7 +324,7 @@ def training(
         if (row.models, row.window) != setting:
             setting = (row.models, row.window)
             table.add(f"{row.models} models, window {row.window}", style="bold")
-        way = row.way if row.way != "rl_focal" else f"rl_focal, {counted(row.seeds, 'seed')}"
+        way = row.way if row.way != "rl_focal" else f"rl_focal, {count_noun(row.seeds, 'seed')}"
         rate = row.steps / row.seconds
         table.add(
             f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"
@@ -385,12 +389,12 @@ def statistics(
         raise typer.Exit(1)
 
 
-def whole_numbers(given: str, option: str) -> list[int]:
+def whole_numbers(text: str, option: str) -> list[int]:
     """The numbers of a list like "1,10". Raises InputError for anything else."""
     try:
-        return [int(part) for part in given.split(",") if part.strip()]
+        return [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise InputError(f"{option} {given!r} is not a list of whole numbers such as 1,10") from error
+        raise InputError(f"{option} {text!r} is not a list of whole numbers such as 1,10") from error
 
 
 def _console() -> Console:
@@ -398,4 +402,4 @@ def _console() -> Console:
 
 
 if __name__ == "__main__":
-    guarded(lambda: run(app, "python -m benchmarks"))
+    run_guarded(lambda: run(app, "python -m benchmarks"))

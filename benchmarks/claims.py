@@ -9,24 +9,24 @@ from pathlib import Path
 from scipy.stats import binomtest
 
 from benchmarks import promises
-from benchmarks.coverage import PROMISED_COVERAGE, SEEDS, SYNTHETIC_CASES, cover
+from benchmarks.coverage import PROMISED_COVERAGE, SEED_COUNTS, SYNTHETIC_CASES, cover
 from benchmarks.fallback import share_of_climbs
-from benchmarks.planted import POOLS, NewcomerProbes, probe_members, probe_pool
+from benchmarks.planted import SYNTHETIC_POOLS, NewcomerProbes, probe_members, probe_pool
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import counted, percent
+from rlfocal.base.wording import count_noun, percent
 from rlfocal.data.loading import load_dataset
 from warehouse import open_warehouse
 
-CHANCE = 0.999
+CLAIM_CONFIDENCE = 0.999
 """A claim is broken where the share's interval of this confidence lies beyond it."""
 LEAST_COVERAGE = 0.93
 MOST_WRONG = 0.05
-"""Of a pool's clear verdicts on probes."""
-MEMBERS = 6
-"""Of a real pool that are newcomers in turn."""
-DIFFER = 0.2
+"""The largest share of a pool's clear verdicts that may be wrong."""
+N_MEMBERS = 6
+"""The number of members of a real pool that are newcomers in turn."""
+DIFFERENCE_SHARE = 0.2
 """The share of documents on which two policies differ."""
-CLIMBS = {"no better": (0.0, 0.05), "a point worse": (-0.01, 0.01)}
+CHOICE_RATES = {"no better": (0.0, 0.05), "a point worse": (-0.01, 0.01)}
 """What later policies gain on the first, and how often one of them decides at most."""
 Progress = Callable[[str], None]
 
@@ -47,7 +47,7 @@ class ClaimCheck:
         """Whether chance explains what is beyond the claim."""
         if self.of == 0:
             return True
-        found = binomtest(self.n, self.of).proportion_ci(CHANCE)
+        found = binomtest(self.n, self.of).proportion_ci(CLAIM_CONFIDENCE)
         return bool(found.high >= self.least and found.low <= self.most)
 
     @property
@@ -61,9 +61,9 @@ class ClaimCheck:
 def check_intervals(draws: int) -> Iterator[ClaimCheck]:
     """Each planted truth, with 1 to 10 seeds."""
     for planted in SYNTHETIC_CASES:
-        for n_seeds in SEEDS:
+        for n_seeds in SEED_COUNTS:
             share, width = cover(n_seeds, planted, draws, seed=n_seeds)
-            case = f"{planted.name}, {counted(n_seeds, 'seed')}, ± {percent(width, 1)} points"
+            case = f"{planted.name}, {count_noun(n_seeds, 'seed')}, ± {percent(width, 1)} points"
             yield ClaimCheck(
                 "intervals hold the difference", case, round(share * draws), draws, *PROMISED_COVERAGE
             )
@@ -71,15 +71,15 @@ def check_intervals(draws: int) -> Iterator[ClaimCheck]:
 
 def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[ClaimCheck]:
     """Each newcomer of planted pools, and the first members of benchmarks in a warehouse."""
-    for pool in POOLS:
-        yield from _of_pool(probe_pool(pool, draws, seed=0))
+    for pool in SYNTHETIC_POOLS:
+        yield from _check_pool(probe_pool(pool, draws, seed=0))
     for name in benchmarks:
         with open_warehouse(warehouse, read_only=True, create=False) as opened:
             data = load_dataset(opened, name)
-        yield from _of_pool(probe_members(name, data, MEMBERS, draws))
+        yield from _check_pool(probe_members(name, data, N_MEMBERS, draws))
 
 
-def _of_pool(probed: Sequence[NewcomerProbes]) -> Iterator[ClaimCheck]:
+def _check_pool(probed: Sequence[NewcomerProbes]) -> Iterator[ClaimCheck]:
     for one in probed:
         case = f"{one.pool}, {one.newcomer}: {percent(one.gain)} points"
         yield ClaimCheck("probes' intervals hold the gain", case, one.held, one.draws, LEAST_COVERAGE)
@@ -92,16 +92,16 @@ def check_promises(draws: int) -> Iterator[ClaimCheck]:
     for one in promises.simulate(draws):
         case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.made} made"
         yield ClaimCheck(
-            "draws of train lead to a broken promise", case, one.broken, draws, most=promises.CLAIM
+            "draws of train lead to a broken promise", case, one.broken, draws, most=promises.MAX_BROKEN_SHARE
         )
 
 
 def check_fallbacks(draws: int) -> Iterator[ClaimCheck]:
     """Policies no better than the first, and worse ones, by three sizes of train."""
-    for case, (gain, most) in CLIMBS.items():
+    for case, (gain, most) in CHOICE_RATES.items():
         for n in (80, 300, 1000):
-            climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFER, draws) * draws)
-            named = f"{case}, {counted(n, 'document')}"
+            climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFERENCE_SHARE, draws) * draws)
+            named = f"{case}, {count_noun(n, 'document')}"
             yield ClaimCheck("a policy that is not better decides", named, climbs, draws, most=most)
 
 

@@ -10,9 +10,9 @@ from scipy.special import ndtri
 from rlfocal.base.arrays import Floats
 from rlfocal.statistics.intervals import Difference, paired_difference
 
-SEEDS = (1, 2, 3, 5, 10)
+SEED_COUNTS = (1, 2, 3, 5, 10)
 PROMISED_COVERAGE = (0.94, 0.965)
-"""Between which shares of cases an interval of 95 % holds the truth, whatever varies."""
+"""The shares between which an interval of 95 % must hold the truth, whatever varies."""
 OUR_ACCURACY, RIVAL_ACCURACY = 0.70, 0.67
 """Accuracies of the two methods, over all documents, seeds and tasks."""
 OWN_LUCK_SHARE = 0.2
@@ -45,12 +45,12 @@ SYNTHETIC_CASES = (
 
 
 class Coverage(NamedTuple):
-    """Of intervals over so many draws."""
+    """How well the intervals of many draws cover the truth."""
 
     share: float
-    """That hold the truth."""
+    """The share of intervals that hold the truth."""
     width: float
-    """Half, on average, as a fraction."""
+    """Half the mean width of the intervals, as a fraction."""
 
 
 def cover(n_seeds: int, planted: SyntheticMethods, draws: int, seed: int) -> Coverage:

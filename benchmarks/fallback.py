@@ -11,11 +11,11 @@ import numpy as np
 
 from rlfocal.methods.fallback import choose_fallback
 
-DRAWS = 2_000
-NAMES = ("first", "second", "third", "fourth")
+N_DRAWS = 2_000
+POLICY_NAMES = ("first", "second", "third", "fourth")
 
 
-def share_of_climbs(gains: tuple[float, ...], n: int, differ: float, draws: int = DRAWS) -> float:
+def share_of_climbs(gains: tuple[float, ...], n: int, differ: float, draws: int = N_DRAWS) -> float:
     """The share of fits in which another policy than the first decides.
 
     `gains`: what each policy is ahead of the first. `differ`: the share of documents on which it differs.
@@ -27,7 +27,7 @@ def share_of_climbs(gains: tuple[float, ...], n: int, differ: float, draws: int 
         for policy, gain in enumerate(gains[1:], 1):
             chances = [(differ - gain) / 2, 1 - differ, (differ + gain) / 2]
             earned[policy] = rng.choice([-1.0, 0.0, 1.0], size=n, p=chances)
-        climbs += choose_fallback(NAMES, earned) != NAMES[0]
+        climbs += choose_fallback(POLICY_NAMES, earned) != POLICY_NAMES[0]
     return climbs / draws
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_softmax
 
-from benchmarks.probes import drawn_anew
+from benchmarks.probes import redraw
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.new_model.batches import VERDICT_ERROR_RATE
@@ -16,7 +16,7 @@ from rlfocal.new_model.probing import SMALLEST_GAIN, Design, design_probe, judge
 from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import StratifiedSample
 
-DOCUMENTS = 2000
+N_DOCUMENTS = 2000
 FORESEEN_BY_NOBODY = 0.01
 """The share of documents that a copy of the best member is made right on, wherever they are."""
 
@@ -31,7 +31,7 @@ class SyntheticPool(NamedTuple):
     """Whether answers are free, each model's one of six."""
 
 
-POOLS = (
+SYNTHETIC_POOLS = (
     SyntheticPool("5 models", (1.5, 1.2, 1.0, 0.8, 1.4)),
     SyntheticPool("5 weak models", (0.3, 0.2, 0.1, 0.4, 0.3), (0.0, 0.3, 0.6)),
     SyntheticPool("12 models", tuple(np.linspace(0.5, 1.6, 12)), (0.0, 0.8, 1.5)),
@@ -47,12 +47,12 @@ class NewcomerProbes:
     pool: str
     newcomer: str
     gain: float
-    """By all documents, as a fraction."""
+    """The newcomer's gain by all documents, as a fraction."""
     draws: int
     held: int
     """Intervals with the gain that all documents say."""
     clear: int
-    """Verdicts."""
+    """The number of clear verdicts."""
     wrong: int
     """Clear verdicts that all documents contradict."""
 
@@ -91,7 +91,7 @@ def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None =
     gain, most = whole[0].value, max(one.value for one in whole)
     held = clear = wrong = 0
     for seed in range(draws):
-        low, high, verdict = _ask(drawn_anew(design, seed), answers)
+        low, high, verdict = _ask(redraw(design, seed), answers)
         held += low - 1e-9 <= gain <= high + 1e-9
         clear += verdict != "unclear"
         wrong += most >= SMALLEST_GAIN if verdict == "do not join" else verdict == "join" and most <= 0
@@ -112,9 +112,9 @@ def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:
 
 def _score(rng: np.random.Generator, skills: tuple[float, ...], n_choices: int) -> tuple[Floats, Ints]:
     """(T, N, C) scores that see the right choice through noise, half of it the same for all; (T,) labels."""
-    labels = rng.integers(0, n_choices, DOCUMENTS)
-    common = rng.normal(size=(DOCUMENTS, 1, n_choices))
-    noise = rng.normal(size=(DOCUMENTS, len(skills), n_choices))
+    labels = rng.integers(0, n_choices, N_DOCUMENTS)
+    common = rng.normal(size=(N_DOCUMENTS, 1, n_choices))
+    noise = rng.normal(size=(N_DOCUMENTS, len(skills), n_choices))
     right = np.eye(n_choices)[labels][:, None]
     return np.array(skills)[:, None] * right + 0.7 * common + 0.7 * noise, labels
 

@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 from rlfocal.base.arrays import Floats
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import percent
-from rlfocal.cli import guarded
+from rlfocal.cli import run_guarded
 from rlfocal.cli.support.commands import run
 from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
@@ -31,7 +31,7 @@ from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse
 
-NOISE = 0.1
+NOISE_DEVIATION = 0.1
 """Standard deviation on log-probs, in nats, of a quantised self (docs/adding-models.md)."""
 
 
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     name: str
     design: Design
     answers: TeamEvidence
-    """To all documents."""
+    """The newcomer's answers to all documents."""
 
 
 def members(data: Dataset, only: int) -> Iterator[Case]:
@@ -51,7 +51,7 @@ def members(data: Dataset, only: int) -> Iterator[Case]:
         yield Case(member, design_probe(others, seed=1), answers)
 
 
-def made_up(data: Dataset) -> Iterator[Case]:
+def make_newcomers(data: Dataset) -> Iterator[Case]:
     """Newcomers whose verdict is known; of benchmarks with choices."""
     rng, design = np.random.default_rng(0), design_probe(data, seed=1)
     best = int(data.correct.mean(axis=0).argmax())
@@ -62,7 +62,7 @@ def made_up(data: Dataset) -> Iterator[Case]:
     noise = rng.normal(0, spread, own.shape)
     made = {
         "a copy": own,
-        "its quantised self": own + rng.normal(0, NOISE, own.shape),
+        "its quantised self": own + rng.normal(0, NOISE_DEVIATION, own.shape),
         "one that guesses": noise,
         "one that knows a task": noise + 8 * spread * (right & task[:, None]),
         "one better than all": noise + 2.2 * spread * right,
@@ -76,9 +76,9 @@ def made_up(data: Dataset) -> Iterator[Case]:
         yield Case(name, design, leave_out(alone, name)[1])
 
 
-def drawn_anew(design: Design, seed: int) -> Design:
-    """The same strata, in another order."""
-    of, rng = design.strata.of, np.random.default_rng(seed)
+def redraw(design: Design, seed: int) -> Design:
+    """A design with the same strata, drawn in another order."""
+    of, rng = design.strata.stratum_of, np.random.default_rng(seed)
     place = np.empty_like(of)
     for stratum in range(of.max() + 1):
         at = np.flatnonzero(of == stratum)
@@ -87,7 +87,7 @@ def drawn_anew(design: Design, seed: int) -> Design:
 
 
 class Truth(NamedTuple):
-    """By all documents."""
+    """What all documents say about a newcomer."""
 
     gain: float
     accuracy: float
@@ -126,7 +126,7 @@ class Draw(NamedTuple):
 
 
 def draw_once(case: Case, truth: Truth, n: int, seed: int) -> Draw:
-    design = drawn_anew(case.design, seed)
+    design = redraw(case.design, seed)
     rows = design.strata.draw(n)
     found = design.assess(rows, case.answers.take(rows), VERDICT_ERROR_RATE)
     n_docs = len(design.dataset)
@@ -193,7 +193,7 @@ def main(
     table = Table("newcomer", *columns, "asked", "right %", title=f"{n:,} of {len(data):,} documents")
     every: list[Draw] = []
     rights: list[bool] = []
-    cases = [*members(data, only), *(made_up(data) if data.kind == "choices" else ())]
+    cases = [*members(data, only), *(make_newcomers(data) if data.kind == "choices" else ())]
     with progress_bars() as tell:
         for number, case in enumerate(cases):
             truth = find_truth(case)
@@ -211,4 +211,4 @@ def main(
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(main)
-    guarded(lambda: run(app, "python -m benchmarks.probes"))
+    run_guarded(lambda: run(app, "python -m benchmarks.probes"))

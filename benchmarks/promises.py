@@ -22,7 +22,7 @@ from rlfocal.base.options import split
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import percent
-from rlfocal.cli import guarded
+from rlfocal.cli import run_guarded
 from rlfocal.cli.support.commands import run
 from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
@@ -30,14 +30,14 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation.confidence import hold_out, own_or_agreement
-from rlfocal.evaluation.planning import visible
+from rlfocal.evaluation.planning import hide_names
 from rlfocal.methods import make_method
 from rlfocal.statistics.intervals import Interval, clopper_pearson
 from rlfocal.statistics.selective import share
 from warehouse import open_warehouse
 
-TRAIN = 0.6
-NOISE = 0.1
+TRAIN_SHARE = 0.6
+NOISE_DEVIATION = 0.1
 """Standard deviation on log-probs, in nats: what 4 bits do (docs/adding-models.md)."""
 SECOND_LOOK = 0.05 * 6 / (np.pi**2 * 4)
 """The level of the first test after the one on the evaluation's own test rows."""
@@ -50,29 +50,31 @@ class PromiseDraw(NamedTuple):
     is_broken: bool
     """Whether the error on test rows is above the target."""
     withdrawn: tuple[bool, bool]
-    """By the next look, where the best model answers with noise, and as if to other questions."""
+    """Whether the next look withdraws the promise, if the best model answers with noise, and as if to other
+    questions."""
 
 
 def try_once(
     data: Dataset, method: str, targets: Sequence[float], seed: int
 ) -> dict[float, PromiseDraw | None]:
-    """By target; None where nothing is promised."""
+    """Makes and tests one promise for each target; None where nothing is promised."""
     rng = np.random.default_rng(seed)
-    data = replace(data, is_train=rng.random(len(data)) < TRAIN)
+    data = replace(data, is_train=rng.random(len(data)) < TRAIN_SHARE)
     made, groups = make_method(method), [np.ones(len(data), dtype=np.bool_)]
     out = hold_out(made, data, groups, 0, [None])[None]
-    [policy] = made.fit(visible(data, groups).train, [0])
+    [policy] = made.fit(hide_names(data, groups).train, [0])
     best = int(data.train.correct.mean(axis=0).argmax())
     tests = [
-        visible(one, groups).test for one in (data, *(altered(data, best, rng, w) for w in (True, False)))
+        hide_names(one, groups).test
+        for one in (data, *(alter_answers(data, best, rng, w) for w in (True, False)))
     ]
     answers = []
     for test in tests:
-        decided = decide(policy, test.unlabelled())
-        answers.append((out.calibrated(own_or_agreement(decided, test)), test.is_right(decided.predictions)))
+        decided = decide(policy, test.hide_labels())
+        answers.append((out.calibrate(own_or_agreement(decided, test)), test.is_right(decided.predictions)))
     found: dict[float, PromiseDraw | None] = {}
     for target in targets:
-        threshold = out.promise(target).threshold
+        threshold = out.choose_threshold(target).threshold
         if threshold is None:
             found[target] = None
             continue
@@ -86,20 +88,20 @@ def try_once(
     return found
 
 
-def altered(data: Dataset, model: int, rng: np.random.Generator, with_noise: bool) -> Dataset:
+def alter_answers(data: Dataset, model: int, rng: np.random.Generator, with_noise: bool) -> Dataset:
     """One model's log-probs with noise, or those that it gave to other documents."""
     logprobs = data.logprobs.copy()
     own = logprobs[:, model]
     exists = np.isfinite(own)
-    other = own + rng.normal(0, NOISE, own.shape) if with_noise else own[rng.permutation(len(own))]
+    other = own + rng.normal(0, NOISE_DEVIATION, own.shape) if with_noise else own[rng.permutation(len(own))]
     logits = np.where(exists, np.where(np.isfinite(other), other, -20.0), -np.inf)
     logprobs[:, model] = log_softmax(logits, axis=1)
     said = np.where(np.isfinite(logprobs), logprobs, -1e300).argmax(axis=2)
     return replace(data, logprobs=logprobs, probs=np.exp(logprobs), predictions=said)
 
 
-CLAIM = 0.1
-"""Of the draws of train, at most so many may lead to a promise that does not hold."""
+MAX_BROKEN_SHARE = 0.1
+"""The largest share of the draws of train that may lead to a broken promise."""
 
 
 class PromiseSimulation(NamedTuple):
@@ -145,7 +147,7 @@ def plant(kind: str, size: int = 2_000, seed: int = 0) -> Dataset:
 def simulate_once(
     population: Dataset, method: str, targets: Sequence[float], n_train: int, seed: int
 ) -> list[bool | None]:
-    """By target, whether the promise of one draw of train is broken; None where nothing is promised.
+    """Whether the promise of one draw of train is broken, by target; None where nothing is promised.
 
     All as `rlfocal evaluate --target-error` does it: policies fitted to two thirds of train decide the rest,
     which makes the threshold; the one fitted to all of train is held to it, on the whole population.
@@ -156,12 +158,12 @@ def simulate_once(
     made, groups = make_method(method), [np.ones(n_train, dtype=np.bool_)]
     out = hold_out(made, train, groups, seed, [None])[None]
     [policy] = made.fit(train, [seed])
-    decided = decide(policy, population.unlabelled())
-    sure = out.calibrated(own_or_agreement(decided, population))
+    decided = decide(policy, population.hide_labels())
+    sure = out.calibrate(own_or_agreement(decided, population))
     right = population.is_right(decided.predictions)
     found: list[bool | None] = []
     for target in targets:
-        threshold = out.promise(target).threshold
+        threshold = out.choose_threshold(target).threshold
         wrong = None if threshold is None else ~right[sure >= threshold]
         found.append(None if wrong is None else bool(wrong.sum() > target * len(wrong)))
     return found
@@ -196,7 +198,7 @@ def table_of(simulated: Sequence[PromiseSimulation]) -> Table:
     for one in simulated:
         shares = map(percent, (one.interval.mean, one.interval.low, one.interval.high))
         numbers = f"{100 * one.target:g}", f"{one.made} of {one.draws}", str(one.broken)
-        table.add(one.population, *numbers, *shares, f"≤ {100 * CLAIM:g}", one.method)
+        table.add(one.population, *numbers, *shares, f"≤ {100 * MAX_BROKEN_SHARE:g}", one.method)
     return table
 
 
@@ -242,4 +244,4 @@ def main(
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(main)
-    guarded(lambda: run(app, "python -m benchmarks.promises"))
+    run_guarded(lambda: run(app, "python -m benchmarks.promises"))

@@ -15,10 +15,10 @@ from warehouse.locations import locate
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
-REPORT = Path(".rlfocal") / "report.html"
+REPORT_FILE = Path(".rlfocal") / "report.html"
 """The report of the default warehouse."""
 
-SETTINGS = {
+PREFECT_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
     "PREFECT_LOGGING_LEVEL": "WARNING",  # progress bars must stay readable
     "PREFECT_LOGGING_ROOT_LEVEL": "ERROR",  # other libraries' warnings, which Prefect would print
@@ -60,10 +60,10 @@ class RegenerationRequest:
 
 
 def report_path(warehouse: str | Path | None) -> Path:
-    """Where a warehouse's report goes by default: beside it, as no other warehouse's does."""
+    """The default file of a warehouse's report, beside the warehouse."""
     place = locate(warehouse)
     if place.catalog == locate(None).catalog:
-        return REPORT
+        return REPORT_FILE
     if place.directory is None:
         return place.local / "report.html"
     return place.directory.with_name(f"{place.directory.name}-report.html")
@@ -74,7 +74,7 @@ def quieten() -> None:
 
     Raises InputError if Prefect has no folder for the database of its temporary server.
     """
-    for name, value in SETTINGS.items():
+    for name, value in PREFECT_SETTINGS.items():
         os.environ.setdefault(name, value)
     home = Path(os.path.expanduser(os.environ.get("PREFECT_HOME") or "~/.prefect"))  # noqa: PTH111 - an unknown ~ stays
     if not os.environ.get("PREFECT_API_URL") and not _is_writable(home if home.exists() else home.parent):

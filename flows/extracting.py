@@ -18,8 +18,8 @@ from flows.support.parameters import Count, Place, with_final_state
 from flows.workers import LIMIT_NAME, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
-from rlfocal.base.wording import counted
+from rlfocal.base.failures import describe_error
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.running.events import Failure, share_of_tasks
 from rlfocal.extraction.running.missing import MissingWork, plan_extraction
@@ -32,7 +32,7 @@ from rlfocal.pool.hub import pin_revision
 from warehouse import open_warehouse
 from warehouse.store import PartitionKey
 
-RETRIES = 2
+N_RETRIES = 2
 FIRST_DELAY = 5
 """Seconds before the first retry; then twice that."""
 
@@ -50,7 +50,7 @@ def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     task_run_name="extract {model}",
     cache_policy=NO_CACHE,
     persist_result=False,
-    retries=RETRIES,
+    retries=N_RETRIES,
     retry_delay_seconds=exponential_backoff(FIRST_DELAY),
     retry_condition_fn=may_help,
 )
@@ -79,7 +79,8 @@ def extract(
         )
     if outcome.missing:
         return Failed(
-            message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
+            message=f"{count_noun(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}",
+            data=outcome,
         )
     report_progress(title, 1.0)
     return outcome
@@ -120,11 +121,11 @@ def extract_model(
     state = extract(warehouse, model, missing, engine, 1, minutes, stop_if_slower, return_state=True)
     outcome: Any = state.result(raise_on_failure=False)
     if not isinstance(outcome, ModelOutcome):
-        raise RunError(f"extract {model}: {plain(outcome)}")
+        raise RunError(f"extract {model}: {describe_error(outcome)}")
     for gap in outcome.missing:
         get_run_logger().error("failed: %s", sentence(gap))
     if outcome.missing:
-        n = counted(len(outcome.missing), "partition")
+        n = count_noun(len(outcome.missing), "partition")
         raise RunError(f"{n} of {model} missing: {outcome.missing[0].reason}")
     return outcome
 
@@ -137,7 +138,7 @@ def _download(pool: PoolSpec, datasets: str | None) -> ModelOutcome:
         gigabytes = download(pin_revision(model))
         get_run_logger().info("%.1f GB of %s are here", gigabytes, model.model)
     except (InputError, RunError, OSError) as error:
-        get_run_logger().warning("%s could not be downloaded: %s", model.model, plain(error))
+        get_run_logger().warning("%s could not be downloaded: %s", model.model, describe_error(error))
     return ModelOutcome(model.model, (), (), ())
 
 
@@ -163,7 +164,7 @@ def submit_each(
 
 
 def with_failures(states: Iterable[State[Any]]) -> list[Any]:
-    """For `wait_for`: draws the page's arrows from runs whether they failed or not."""
+    """States for `wait_for`, by which the page draws arrows from runs whether they failed or not."""
     return [allow_failure(state) for state in states]
 
 
@@ -199,12 +200,12 @@ def _extract_locally(
     states = submit_each(extract, each, at_once=jobs)
     outcomes = [state.result(raise_on_failure=False) for state in states]
     pairs = zip(lacking, outcomes, strict=True)
-    return states, [gap for plan, outcome in pairs for gap in _missing(plan.model.model, outcome)]
+    return states, [gap for plan, outcome in pairs for gap in _list_missing(plan.model.model, outcome)]
 
 
-def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
+def _list_missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
     if isinstance(outcome, BaseException):
-        yield Failure("extract", model, ANY_NAME, ANY_NAME, plain(outcome))
+        yield Failure("extract", model, ANY_NAME, ANY_NAME, describe_error(outcome))
     else:
         yield from outcome.missing
 
@@ -218,7 +219,7 @@ def _extract_on_workers(
 ) -> tuple[list[State[Any]], list[Failure]]:
     workers = workers._replace(widest=max(model.tensor_parallel for model in lacking))
     limit = update_limit(workers)
-    online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
+    online, models = count_noun(workers.online, "worker"), count_noun(len(lacking), "model")
     get_run_logger().info(
         "%s for %s of work pool %s, with %d slots (limit %s)", models, online, workers.pool, limit, LIMIT_NAME
     )
@@ -249,10 +250,10 @@ def _extract_on_workers(
     ]
     states = submit_each(hand_over, each, at_once=request.jobs or len(each))
     with open_warehouse(request.location, read_only=True) as warehouse:
-        committed = warehouse.committed()
+        committed = warehouse.committed_partitions()
     gaps: list[Failure] = []
     for model, state in zip(lacking, states, strict=True):
-        asked = [(task.benchmark, task.task) for task in tasks if task.asks(model.model)]
+        asked = [(task.benchmark, task.task) for task in tasks if task.includes_model(model.model)]
         absent = [key for key in asked if PartitionKey(model.model, *key) not in committed]
         gaps += _find_gaps(model.model, state, absent, workers)
     return states, gaps

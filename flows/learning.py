@@ -10,7 +10,7 @@ from flows.support.pages import keep_published, last_published, publish_boards, 
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.evaluation.fitting import TrainingReport
 from rlfocal.evaluation.fitting import train as train_now
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -102,7 +102,7 @@ def evaluate(
     keep_published(warehouse, boards, before)
     for sentence in report.remarks():
         get_run_logger().warning(sentence)
-    get_run_logger().info("%s computed now", counted(len(report.ran), "run"))
+    get_run_logger().info("%s computed now", count_noun(len(report.ran), "run"))
     return report.rows
 
 

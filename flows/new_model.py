@@ -11,7 +11,7 @@ from flows.support.pages import report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.errors import RunError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.new_model.adding import add_model as add_now
 from rlfocal.new_model.page import Newcomer
 from rlfocal.pool import ModelSpec
@@ -52,6 +52,6 @@ def add_model(
         )
     create_markdown_artifact(key="add-model", markdown=page.to_markdown())
     if page.missing:
-        n = counted(len(page.missing), "partition")
+        n = count_noun(len(page.missing), "partition")
         raise RunError(f"{n} of {entry.model} missing: {page.missing[0].reason}; run this again")
     return page

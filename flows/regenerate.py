@@ -21,7 +21,7 @@ from prefect.states import Completed
 from flows import RegenerationRequest, report_path
 from flows.extracting import extract_all, submit_each, with_failures
 from flows.summaries import Summary, evaluation_of
-from flows.support.deploying import TAG, end_silent_runs
+from flows.support.deploying import RUN_TAG, end_silent_runs
 from flows.support.looking import ask_anew, begin_look, look_at_promises, measure_drift
 from flows.support.pages import (
     ANY_NAME,
@@ -36,7 +36,7 @@ from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.server import prefect_server, run_in_thread
 from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.conclusion import summarise
@@ -127,7 +127,7 @@ def regenerate(
     tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
     engine = backend or chosen.backend
     same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
-    with _alone(warehouse, same, chosen.name):
+    with _hold_lock(warehouse, same, chosen.name):
         before = last_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request)
         with open_warehouse(warehouse, read_only=True) as opened:
@@ -149,14 +149,16 @@ def _regenerate(
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     location = request.location
-    wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.asks(m.model)}
+    wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.includes_model(m.model)}
     with open_warehouse(location) as warehouse:
-        before, since = warehouse.committed(), begin_look(warehouse)
+        before, since = warehouse.committed_partitions(), begin_look(warehouse)
 
     rechecks, unasked = probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
     gaps += unasked + missing
-    extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
+    extracted = {
+        key for key, made in _committed_partitions(location).items() if before.get(key) != made
+    } & wanted
     withdrawn = look_at_promises(location, since)
     drift, looked_at = measure_drift(location, since)
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
@@ -206,7 +208,7 @@ def _regenerate(
 def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
     """Asks each model that only a service runs, and that has answered, some documents again."""
     rechecks, gaps = [], []
-    answered = {key[:2] for key in _committed(request.location)}
+    answered = {key[:2] for key in _committed_partitions(request.location)}
     closed = [model.model for model in pool.models if model.is_closed]
     asked = [(model, b.name) for model in closed for b in pool.benchmarks if (model, b.name) in answered]
     for model, benchmark in asked:
@@ -222,7 +224,7 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
             )
             rechecks.append(recheck)
         except (InputError, RunError) as error:
-            gaps.append(Failure("probe", model, benchmark, ANY_NAME, plain(error)))
+            gaps.append(Failure("probe", model, benchmark, ANY_NAME, describe_error(error)))
     if rechecks:
         lines = recheck_table(rechecks).markdown()
         create_markdown_artifact(key="regenerate-probes", markdown="\n".join(lines))
@@ -287,7 +289,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     location = parameters.pop("location")
     parameters["report"] = request.report or str(report_path(location))
     parameters["warehouse"] = location and str(location)
-    with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
+    with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(RUN_TAG):
         state: Any = run_in_thread(lambda: regenerate(**safe, return_state=True))
     result = state.result(raise_on_failure=False)
     if isinstance(result, IncompleteError):
@@ -299,7 +301,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
 
 
 @contextmanager
-def _alone(location: Location, work: str, pool: str) -> Iterator[None]:
+def _hold_lock(location: Location, work: str, pool: str) -> Iterator[None]:
     """Holds the warehouse's lock for this work: two concurrent runs would train the same agents twice."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
@@ -328,19 +330,19 @@ def _load_all(
     if not tasks:
         raise next(iter(failed.values()))
     return tasks, [
-        Failure("extract", ANY_NAME, name, ANY_NAME, plain(error)) for name, error in failed.items()
+        Failure("extract", ANY_NAME, name, ANY_NAME, describe_error(error)) for name, error in failed.items()
     ]
 
 
-def _committed(location: Location) -> dict[PartitionKey, PartitionRecord]:
+def _committed_partitions(location: Location) -> dict[PartitionKey, PartitionRecord]:
     """The committed partitions; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
-        return warehouse.committed()
+        return warehouse.committed_partitions()
 
 
 def _reason(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
-    return plain(error) if isinstance(error, BaseException) else str(state.message)
+    return describe_error(error) if isinstance(error, BaseException) else str(state.message)
 
 
 if __name__ == "__main__":

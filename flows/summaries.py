@@ -41,7 +41,7 @@ class Summary:
     present: int
     """Partitions that were there already."""
     evaluations: tuple[Evaluation, ...]
-    """Of every method on every benchmark, computed now or already there."""
+    """The evaluation of every method on every benchmark, computed now or stored before."""
     report: Path | None
     gaps: tuple[Failure, ...]
     seconds: float
@@ -56,16 +56,16 @@ class Summary:
     evaluated_from: int = 0
     """The snapshot that the run evaluated."""
     boards: tuple[Board, ...] = ()
-    """Of `evaluations`; none where they were not made anew."""
+    """The boards of `evaluations`; empty where they were not made anew."""
     verdicts: Verdicts | None = None
-    """Of `boards`."""
+    """The verdicts of `boards`."""
 
 
 def evaluation_of(
     pool: PoolSpec, benchmark: Benchmark, seeds: int, failed: Collection[str] = ()
 ) -> EvaluationRequest | None:
     """The evaluation of a benchmark on the pool's models that have not failed; None where none is left."""
-    models = [m.model for m in pool.models if m.model not in failed and benchmark.asks(m.model)]
+    models = [m.model for m in pool.models if m.model not in failed and benchmark.includes_model(m.model)]
     if not models:  # an empty list would mean all models that the warehouse holds, other pools' too
         return None
     return replace(EvaluationRequest(benchmark.name, models=models, seeds=seeds), beside=pool.methods)
@@ -94,15 +94,17 @@ def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
         return  # methods of other packages change without notice
     with open_warehouse(request.location, read_only=True) as warehouse:
         inputs = report_inputs(warehouse)
-        if not is_made_from(summary.report, inputs) or not _only_evaluated(warehouse, summary.evaluated_from):
+        if not is_made_from(summary.report, inputs) or not _is_only_evaluated(
+            warehouse, summary.evaluated_from
+        ):
             return
         runs = list(dict.fromkeys(row.run_id for row in summary.evaluations))
         kept = {"inputs": inputs, "runs": runs, "verdicts": summary.verdicts.to_json()}
         with suppress(OSError):  # the run itself is done
-            write_file(_kept_file(warehouse, pool, request), json.dumps(kept))
+            write_file(_summary_file(warehouse, pool, request), json.dumps(kept))
 
 
-def _only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
+def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
     """Whether no later snapshot holds anything but evaluations and looks."""
     others = (
         "SELECT count(*) FROM warehouse.snapshots() WHERE snapshot_id > ? AND commit_message IS DISTINCT "
@@ -111,8 +113,8 @@ def _only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
     return warehouse.rows(others, [snapshot, LOOK_MESSAGE]) == [(0,)]
 
 
-def _kept_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
-    """Where the outcome of a request is kept: a file for each pool, data and number of seeds."""
+def _summary_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
+    """The file that keeps the outcome of a request: one for each pool, data and number of seeds."""
     asked = (pool.model_dump_json(), request.limit, request.datasets, request.backend, request.seeds)
     name = sha256(repr(asked).encode()).hexdigest()[:16]
     return warehouse.location.local / "regenerations" / f"{name}.json"
@@ -122,13 +124,13 @@ def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationReq
     """As `find_summary`; raises InputError or RunError where something would be written."""
     started = perf_counter()
     try:
-        kept = json.loads(_kept_file(warehouse, pool, request).read_text(encoding="utf-8"))
+        kept = json.loads(_summary_file(warehouse, pool, request).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     report = Path(request.report or report_path(request.location))
     if kept["inputs"] != report_inputs(warehouse) or not is_made_from(report, kept["inputs"]):
         return None
-    from rlfocal.evaluation.storing import stored
+    from rlfocal.evaluation.storing import read_runs
     from rlfocal.extraction.running.missing import plan_extraction
     from rlfocal.extraction.tasks import load_tasks
 
@@ -140,7 +142,7 @@ def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationReq
         pool=pool.name,
         extracted=0,
         present=sum(len(plan.covered) for plan in plans),
-        evaluations=stored(warehouse, kept["runs"]),
+        evaluations=read_runs(warehouse, kept["runs"]),
         report=report,
         gaps=(),
         seconds=perf_counter() - started,

@@ -8,7 +8,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows.support.parameters import Count, Hours, Place, with_final_state
 from rlfocal.base.errors import RunError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.methods.learning.store import trained_on
 from rlfocal.upkeep.doctor import diagnose
 from warehouse import open_warehouse
@@ -43,7 +43,7 @@ def maintain(
     create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in findings])
     faults = [f"{f.check}: {f.message}" for f in findings if f.level == "fault"]
     if faults:
-        others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
+        others = f", and {count_noun(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
         raise RunError(f"{faults[0]}{others}; see the artifact maintain-doctor")
     done: dict[str, Any] = {}
     grace = timedelta(hours=delete_after_hours)

@@ -24,12 +24,12 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.capacity import GPUS, HANDED_OVER_TAG, count_slots, count_taken, list_online
+from flows.support.capacity import GPUS_VARIABLE, HANDED_OVER_TAG, count_slots, count_taken, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
 from rlfocal.extraction.budget import GPUBudget
 
-DEPLOYMENT = "extract-model/extract-model"
+WORKER_DEPLOYMENT = "extract-model/extract-model"
 LIMIT_NAME = "rlfocal-models"
 MAX_TRIES = 3
 """Attempts when a model's worker keeps dying."""
@@ -48,8 +48,8 @@ SERVER_ERROR, MAX_ERRORS = 500, 20
 SLOTS_OF_A_CLUSTER = 10_000
 """More than any has: a cluster itself keeps pods waiting, and starts nodes for them."""
 
-RESOURCES: dict[str, Callable[[int], int | str]] = {
-    GPUS: lambda gpus: gpus,
+POD_RESOURCES: dict[str, Callable[[int], int | str]] = {
+    GPUS_VARIABLE: lambda gpus: gpus,
     "cpu_request": lambda gpus: str(2 + gpus),
     "memory_request": lambda gpus: f"{32 + 32 * gpus}Gi",
 }
@@ -62,7 +62,7 @@ class Workers(NamedTuple):
     pool: str
     """The work pool's name."""
     online: int
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()
     """What a run may ask for where it gets GPUs of its own, as Kubernetes jobs do: job variables."""
     widest: int = 1
     """GPUs of the widest model to be handed over: what a worker that has said nothing yet counts as."""
@@ -102,15 +102,19 @@ def find_workers() -> Workers | None:
         return None
     with get_client(sync_client=True) as client:
         try:
-            pool = client.read_deployment_by_name(DEPLOYMENT).work_pool_name
+            pool = client.read_deployment_by_name(WORKER_DEPLOYMENT).work_pool_name
         except ObjectNotFound:
             return None
         if pool is None or not (online := len(list_online(client, pool))):
             return None
         variables = client.read_work_pool(pool).base_job_template.get("variables", {})
     known = variables.get("properties", {})
-    is_cluster = GPUS in known
-    asked = [name for name in RESOURCES if name in known and (name == GPUS or "default" not in known[name])]
+    is_cluster = GPUS_VARIABLE in known
+    asked = [
+        name
+        for name in POD_RESOURCES
+        if name in known and (name == GPUS_VARIABLE or "default" not in known[name])
+    ]
     return Workers(pool, online, frozenset(asked if is_cluster else ()))
 
 
@@ -118,7 +122,7 @@ def update_limit(workers: Workers) -> int:
     """Sets the server's limit to the slots of all workers online, and returns it."""
     with get_client(sync_client=True) as client:
         limit = SLOTS_OF_A_CLUSTER
-        if not workers.asked:
+        if not workers.requested:
             limit = max(1, count_slots(client, workers.pool, unknown=workers.widest))
         try:
             client.update_global_concurrency_limit(LIMIT_NAME, GlobalConcurrencyLimitUpdate(limit=limit))
@@ -158,11 +162,11 @@ def hand_over(
     `budget`: GPU-hours that all models share; once they are used up, runs are cancelled.
     """
     title = f"extract {model}"
-    variables = {GPUS: gpus} | {name: RESOURCES[name](gpus) for name in workers.asked}
+    variables = {GPUS_VARIABLE: gpus} | {name: POD_RESOURCES[name](gpus) for name in workers.requested}
 
     def start(n: int) -> FlowRun:
         run = run_deployment(
-            DEPLOYMENT,
+            WORKER_DEPLOYMENT,
             parameters=parameters,
             flow_run_name=title,
             timeout=0,
@@ -248,12 +252,12 @@ def _wait_for_final_state(
 def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
     """Has a worker download the model that comes next, beside the models that have the GPUs."""
     run_deployment(
-        DEPLOYMENT,
+        WORKER_DEPLOYMENT,
         parameters={**parameters, "download_only": True},
         flow_run_name=f"download {parameters['model']}",
         timeout=0,
         idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{parameters['model']}-download",
-        job_variables={GPUS: 0} if GPUS in workers.asked else {},
+        job_variables={GPUS_VARIABLE: 0} if GPUS_VARIABLE in workers.requested else {},
     )
 
 

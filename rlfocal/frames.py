@@ -1,4 +1,4 @@
-"""From a data frame to a fitted policy, without a warehouse that has to be named or kept."""
+"""Fits policies on a data frame, in a temporary warehouse."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FrameData:
         """
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
-        rows = [_result(standing, board.n) for board in boards for standing in board.standings]
+        rows = [_result(standing, board.n) for board in boards for standing in board.rows]
         return pa.Table.from_pylist(rows, schema=_RESULT_SCHEMA)
 
 
@@ -90,16 +90,16 @@ def _remove(warehouse: Warehouse, folder: str) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _result(standing: LeaderboardRow, n: int) -> dict[str, Any]:
-    above = standing.against_baseline
+def _result(row: LeaderboardRow, n: int) -> dict[str, Any]:
+    above = row.against_baseline
     return {
-        "method": standing.method,
-        "accuracy": standing.accuracy,
-        "stderr": standing.stderr_docs,
+        "method": row.method,
+        "accuracy": row.accuracy,
+        "stderr": row.stderr_docs,
         "documents": n,
         "above_best_single": above and above.mean,
         "low": above and above.low,
         "high": above and above.high,
-        "models_asked": standing.mean_pool_size,
-        "cost": standing.cost,
+        "models_asked": row.mean_pool_size,
+        "cost": row.cost,
     }

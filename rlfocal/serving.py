@@ -1,4 +1,4 @@
-"""RL-Focal around your own model calls: which models to ask next, what to answer, what to learn from it."""
+"""Asks your own models as RL-Focal decides: which models to ask next, what to answer, what to learn."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.data.outputs import ObservedOutputs, Output, QueryOutputs
-from rlfocal.data.policy import down_among
+from rlfocal.data.policy import find_down_models
 from warehouse.comparison import Rule, with_unit
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Router:
         from rlfocal.methods.variants import driver_of
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
-        down_among(agents.models, down, "down")
+        find_down_models(agents.models, down, "down")
         self._down = frozenset(down)
         self._rule = Rule(comparison)
         self._driver = driver_of(agents)
@@ -116,17 +116,17 @@ class Router:
         A new query begins without outputs, or with another context. A model whose output is None is down: the
         next best stands in, as `notes` and the log report.
         """
-        if not outputs or (context and _parts(context) != self._about):
-            self._begin(*_parts(context))
-        names = self._wanted(outputs or {})
+        if not outputs or (context and _read_context(context) != self._about):
+            self._begin(*_read_context(context))
+        names = self._choose_models(outputs or {})
         while failing := self._down.intersection(names):
             self._failed |= dict.fromkeys(failing)
-            names = self._wanted(outputs or {})
+            names = self._choose_models(outputs or {})
         return names
 
-    def _wanted(self, outputs: Mapping[str, Output]) -> list[str]:
+    def _choose_models(self, outputs: Mapping[str, Output]) -> list[str]:
         given = self._read(outputs)
-        wanted = self._driver.wanted(given)
+        wanted = self._driver.choose_models(given)
         if self.online and (self._probing or self._tracker.leads):
             team = self._tracker.team(given.down)
             wanted = wanted | team if self._probing else team
@@ -188,7 +188,7 @@ class Router:
         return given
 
 
-def _parts(context: Context) -> tuple[str, str]:
+def _read_context(context: Context) -> tuple[str, str]:
     """Question and task. Raises InputError for a context that is neither a text nor a mapping of the two."""
     if isinstance(context, str):
         return context, ""
@@ -196,7 +196,7 @@ def _parts(context: Context) -> tuple[str, str]:
         raise InputError(f'a context is the question or {{"question": ..., "task": ...}}, not {context!r}')
     for name, text in context.items():
         if name not in ("question", "task"):
-            raise unknown("part", str(name), ["question", "task"], "the context")
+            raise unknown_name("part", str(name), ["question", "task"], "the context")
         if not isinstance(text, str):
             raise InputError(f"the context's {name} is {text!r}; give a text, or leave it out")
     return context.get("question", ""), context.get("task", "")

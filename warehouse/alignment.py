@@ -90,7 +90,7 @@ _MAX_CHARACTERS_SHOWN = 48  # characters of a value
 
 
 Place = tuple[str, str]
-"""Benchmark and task."""
+"""A benchmark and one of its tasks."""
 
 
 class StoredDocument(NamedTuple):
@@ -116,7 +116,7 @@ def prompt_hash(
 
 
 def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task, how a document of temp.given differs from the one stored under its number: one sentence."""
+    """By task: one sentence on how a document of temp.given differs from the stored one of its number."""
     found = {}
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
@@ -129,7 +129,7 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
 
 
 def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task, the first way in which its documents in temp.given differ from the stored ones.
+    """By task: the first way in which documents in temp.given differ from the stored ones.
 
     A task whose `n_whole` in temp.partitions is not NULL must also have had as many documents before.
     """
@@ -195,7 +195,7 @@ def check_coverage(connection: duckdb.DuckDBPyConnection, model: str) -> None:
         )
 
 
-def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
+def explain_shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
     """Why a limited partition must not replace the stored one; None if it may."""
     if n_given >= min(n_stored, n_whole):
         return None
@@ -209,7 +209,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
     """Raises InputError where a limit would replace a longer partition."""
     n_whole = extraction.get("n_whole")
     if n_stored is not None and n_whole is not None:
-        reason = shortening(n_stored, extraction["n_docs"], n_whole)
+        reason = explain_shortening(n_stored, extraction["n_docs"], n_whole)
         if reason is not None:
             raise InputError(reason)
 
@@ -235,14 +235,14 @@ def _change(name: str, was: object, now: object, *, hidden: bool) -> str:
         return f"{name} changed (confidential, not shown)"
     before, after = repr(was), repr(now)
     start = _first_difference(before, after) - _MAX_CHARACTERS_SHOWN // 3
-    return f"{name} was {_part(before, start)}, is {_part(after, start)}"
+    return f"{name} was {_excerpt(before, start)}, is {_excerpt(after, start)}"
 
 
 def _first_difference(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _part(text: str, start: int) -> str:
+def _excerpt(text: str, start: int) -> str:
     """An excerpt of a value, with the place where it differs."""
     if len(text) <= _MAX_CHARACTERS_SHOWN:
         return text

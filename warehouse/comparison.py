@@ -14,15 +14,15 @@ from functools import lru_cache
 from warehouse.errors import InputError
 from warehouse.units import differ, read_unit
 
-CURRENCY = "$€£¥₹₩₽"
-MINUS = ("-", "−", "–", "－")
+CURRENCY_SIGNS = "$€£¥₹₩₽"
+MINUS_SIGNS = ("-", "−", "–", "－")
 MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 # Words after a number that are not units: dropping them would make different answers equal.
 NOT_UNITS = ("am", "pm", "a.m", "p.m", "k", "dozen", "and", "or", "to", "of", "by", "st", "nd", "rd", "th")
 
 _NUMBER = rf"""
     (?P<sign>(?:(?<![\w)])[-+−–－])?)    # a minus after a word or a bracket subtracts or joins
-    \ ?[{CURRENCY}]?\ ?(?P<inner>(?:(?<=[{CURRENCY}])[-+−–－])?)
+    \ ?[{CURRENCY_SIGNS}]?\ ?(?P<inner>(?:(?<=[{CURRENCY_SIGNS}])[-+−–－])?)
     (?P<digits>[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
     (?P<exponent>(?:[eE][-+]?[0-9]{{1,4}}(?![\w]))?)
     (?P<multiplier>(?:\s(?:{"|".join(MULTIPLIERS)})\b)?)
@@ -31,7 +31,7 @@ NUMBER = re.compile(_NUMBER, re.VERBOSE | re.IGNORECASE)
 UNIT = rf"(?!(?:{'|'.join(map(re.escape, NOT_UNITS))})\b)[a-z°][a-z.°]*[²³]?"
 QUANTITY = re.compile(
     rf"(?:[a-z]{{2}}(?=\$)|(?:usd|eur|gbp|inr|rs\.?)\s)?"
-    rf"{_NUMBER}\.?(?:\s?[%％°]|\s?[{CURRENCY}]|(?:\s(?={UNIT})|(?=[a-z°]{{2}})){UNIT}(?:(?:\s|\s?/\s?){UNIT}){{0,3}})?",
+    rf"{_NUMBER}\.?(?:\s?[%％°]|\s?[{CURRENCY_SIGNS}]|(?:\s(?={UNIT})|(?=[a-z°]{{2}})){UNIT}(?:(?:\s|\s?/\s?){UNIT}){{0,3}})?",
     re.VERBOSE | re.IGNORECASE,
 )
 OPENING_SIGNS = "".join(set(string.punctuation) - set("-+.$")) + string.whitespace
@@ -46,7 +46,7 @@ _GROUPED_NUMBER = re.compile(
 )
 
 
-def _slashed(fraction: re.Match[str]) -> str:
+def _write_fraction(fraction: re.Match[str]) -> str:
     """A fraction as "1/2", apart from what would be read together with it: 3½ is "3 1/2"."""
     start, end = fraction.span()
     beside = fraction.string[max(start - 1, 0) : start], fraction.string[end : end + 1]
@@ -69,7 +69,8 @@ _PLAIN_SPELLINGS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"(?<!\\)\\[cdt]frac(?![A-Za-z])": r"\\frac",
     r"\^\s*\{?\s*\\circ(?![A-Za-z])(?:\s*\})?|(?<!\\)\\degree(?![A-Za-z])": "°",
     r"(?<!\\)\\(?:times|cdot)(?![A-Za-z])": "×",
-    r"(?<!\\)\\frac(?:\s*\{\s*(-?[0-9.,]+)\s*\}|\s*([0-9]))(?:\s*\{\s*([0-9.,]+)\s*\}|([0-9]))": _slashed,
+    r"(?<!\\)\\frac(?:\s*\{\s*(-?[0-9.,]+)\s*\}|\s*([0-9]))"
+    r"(?:\s*\{\s*([0-9.,]+)\s*\}|([0-9]))": _write_fraction,
     r"(?<=[0-9])[．٫](?=[0-9])": ".",
     r"(?<=[0-9])[，٬](?=[0-9]{3}(?![0-9]))": ",",
     r"−(?=[0-9])": "-",
@@ -99,7 +100,7 @@ def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
     text = _fold(answer)
     trimmed = trim(text) if keeps_ends else text
     if not (keeps_ends and _MEANINGFUL_SIGNS.search(trimmed)) and (number := _match_quantity(text)):
-        return canonical(number)
+        return canonical_number(number)
     if keeps_ends:
         return trimmed or None
     if negative := NEGATIVE_NUMBER.match(text):
@@ -111,7 +112,7 @@ def _match_quantity(text: str) -> re.Match[str] | None:
     """The number, and a unit beside it, that a folded text is."""
     bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
-        if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
+        if number := QUANTITY.fullmatch(drop_grouping(" ".join(re.split(r"[\s{}]+", candidate)))):
             return number
     return None
 
@@ -133,18 +134,20 @@ def measure(answer: str) -> frozenset[str]:
 
 def _fold(answer: str) -> str:
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
-    return " ".join(plain(folded.replace("’", "'")).split())
+    return " ".join(to_plain_text(folded.replace("’", "'")).split())
 
 
 _SOFT_SIGNS = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
 """Signs that mean nothing at the ends of an answer."""
-_PAIRS = dict(zip("([{<（「『", ")]}>）」』", strict=True))
-_WORD = re.compile(r"(?<![\\a-z])(?!(?:inf(?:ini)?ty|infinity|inf|sin|cos|tan|log|exp|sqrt)\b)[^\W\d_]{3,}")
+_BRACKET_PAIRS = dict(zip("([{<（「『", ")]}>）」』", strict=True))
+_PLAIN_WORD = re.compile(
+    r"(?<![\\a-z])(?!(?:inf(?:ini)?ty|infinity|inf|sin|cos|tan|log|exp|sqrt)\b)[^\W\d_]{3,}"
+)
 """A word, which no formula has."""
 _FACTORIAL = re.compile(r"(?:(?:^|[^a-z])[a-z]|[0-9)}\]])!+$")
 _MEANINGFUL_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
 """C++, A+, Na+, F#, Cl-, f': what is neither a sentence's end nor a mark around a text."""
-_BOUND = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
+_BOUND_PATTERN = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
 _MEANINGFUL_SIGNS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
 """What trimming leaves at the ends of a text that is no plain number."""
 MAX_ANSWER_LENGTH = 500
@@ -169,9 +172,9 @@ def _trim_once(text: str) -> str:
     if _MEANINGFUL_TAIL.search(text):
         return text
     text = text.strip(_SOFT_SIGNS)
-    if _MEANINGFUL_TAIL.search(text) or _BOUND.search(text):
+    if _MEANINGFUL_TAIL.search(text) or _BOUND_PATTERN.search(text):
         return text
-    is_formula = _WORD.search(text) is None
+    is_formula = _PLAIN_WORD.search(text) is None
     if text[:1] in ("-", "–", "－"):
         rest = text[1:].lstrip(_SOFT_SIGNS if text[1:2].isspace() and not is_formula else " ")
         is_sign = rest[:1] not in ("", "-", "–", "－") and (is_formula or not text[1:2].isspace())
@@ -183,15 +186,17 @@ def _trim_once(text: str) -> str:
 
 
 def _trim_brackets(text: str, *, is_formula: bool) -> str:
-    """Without brackets around a whole text, unless they make a list or an interval, or a value of a size."""
+    """The text without brackets around all of it, unless they make a list, an interval or an absolute
+    value.
+    """
     if is_formula and re.fullmatch(r"\|[^|\s]+\|", text):
         return text
     depth, lowest, has_comma = 0, 1, False
     for place, sign in enumerate(text):
-        depth += (sign in _PAIRS) - (sign in _PAIRS.values())
+        depth += (sign in _BRACKET_PAIRS) - (sign in _BRACKET_PAIRS.values())
         lowest = min(lowest, depth) if place < len(text) - 1 else lowest
         has_comma |= sign in ",;" and depth == 1
-    opens, closes = text[:1] in _PAIRS, text[-1:] in _PAIRS.values()
+    opens, closes = text[:1] in _BRACKET_PAIRS, text[-1:] in _BRACKET_PAIRS.values()
     if opens and closes and depth == 0 and lowest > 0:
         is_grouped = text[0] == "{" and QUANTITY.fullmatch(" ".join(re.split(r"[\s{}]+", text)).strip())
         if is_formula and has_comma and text[0] in "([{" and not is_grouped:
@@ -206,7 +211,7 @@ def _trim_brackets(text: str, *, is_formula: bool) -> str:
     return text.strip("|") if not is_formula else text
 
 
-def plain(text: str) -> str:
+def to_plain_text(text: str) -> str:
     r"""The text as a keyboard writes it: ASCII digits, 1/2 for \frac12 and ½, 5e3 for 5 × 10³, no \text."""
     if text.isascii() and not re.search(r"[\\^{]", text):  # nothing below applies
         return text
@@ -215,12 +220,12 @@ def plain(text: str) -> str:
     return text
 
 
-def ungrouped(text: str) -> str:
+def drop_grouping(text: str) -> str:
     """The text without separators of thousands but NUMBER's commas: 9 500, 9'500, 1.234,56, 1,00,000."""
     return _GROUPED_NUMBER.sub(lambda m: re.sub("[^0-9]", "", m[1]) + (f".{m[3]}" if m[3] else ""), text)
 
 
-def canonical(number: re.Match[str]) -> str:
+def canonical_number(number: re.Match[str]) -> str:
     """A matched number, exactly: no grouping, no trailing zeros, an exponent only beyond 40 digits."""
     value = Decimal(number["digits"].replace(",", "") + number["exponent"])
     power = MULTIPLIERS.get(number["multiplier"].strip().lower(), 0)
@@ -235,7 +240,7 @@ def canonical(number: re.Match[str]) -> str:
     else:
         whole, part = digits[:point].ljust(point, "0"), digits[point:]
         shown = f"{whole}.{part}" if part else whole
-    negative = number["sign"] in MINUS or number["inner"] in MINUS
+    negative = number["sign"] in MINUS_SIGNS or number["inner"] in MINUS_SIGNS
     return f"-{shown}" if negative else shown
 
 
@@ -247,11 +252,12 @@ class Rule(StrEnum):
     EXACT = "exact"
     """Character by character, spaces around them aside."""
     NUMERIC = "numeric"
-    """As numbers; what is none is no answer."""
+    """Answers are compared as numbers; text that is no number is no answer."""
     TEXT = "text"
-    """As texts, without case and runs of spaces."""
+    """Answers are compared as texts, without case and runs of spaces."""
     SOURCE = "source"
-    """As the source graded them: an answer graded right is stored as the gold answer. Others by default."""
+    """The source's grades count: an answer graded right is stored as the gold answer. Others compare by
+    default."""
 
     def canonical(self, answer: str | None, gold: str | None = None) -> str | None:
         """What an answer is stored and compared as; None if it is none. Idempotent.
@@ -264,7 +270,7 @@ class Rule(StrEnum):
         has_other_unit = normalise(gold) == form and differ(measure(answer), measure(gold))
         return with_unit(form, answer) if has_other_unit else form
 
-    def after(self, stored: Rule, benchmark: str) -> Rule:
+    def merge_stored(self, stored: Rule, benchmark: str) -> Rule:
         """The rule of a benchmark with answers by a stored rule, too. Raises InputError if both cannot be."""
         if self is stored:
             return self

@@ -18,15 +18,15 @@ from warehouse.errors import InputError, RunError
 from warehouse.limits import memory_settings, writing_to
 from warehouse.locations import CATALOG_FILE, Location, without_password
 from warehouse.object_store import use_object_store
-from warehouse.scripts import quoted
+from warehouse.scripts import quote
 
-CATALOG = "warehouse"
-METADATA = f"__ducklake_metadata_{CATALOG}"
+CATALOG_NAME = "warehouse"
+METADATA_SCHEMA = f"__ducklake_metadata_{CATALOG_NAME}"
 _BUSY_MS = 60_000
 
 
 class MissingWarehouseError(InputError):
-    """There is no catalogue at the location."""
+    """The location holds no catalogue."""
 
     def __init__(self, location: Location) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
         connection.execute("SET enable_progress_bar = false")
     # A catalogue in Postgres may say that its files are in an object store.
     for name in (("postgres_scanner", "httpfs") if postgres else ("sqlite_scanner",)) + ("ducklake",):
-        connection.execute(f"LOAD {quoted(str(_extension(name)))}")
+        connection.execute(f"LOAD {quote(str(_extension(name)))}")
     return connection
 
 
@@ -75,7 +75,7 @@ def attach(
     read_only: bool,
     create: bool,
     snapshot: int | datetime | None,
-    name: str = CATALOG,
+    name: str = CATALOG_NAME,
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
@@ -88,17 +88,15 @@ def attach(
     if read_only:
         options.append("READ_ONLY")
     if isinstance(snapshot, datetime):
-        options.append(f"SNAPSHOT_TIME {quoted(str(snapshot.astimezone()))}")
+        options.append(f"SNAPSHOT_TIME {quote(str(snapshot.astimezone()))}")
     elif snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {int(snapshot)}")
     if location.data is not None:
         # The catalogue remembers an absolute path; overriding it lets a warehouse be moved.
-        options += [f"DATA_PATH {quoted(location.data)}", "OVERRIDE_DATA_PATH true"]
+        options += [f"DATA_PATH {quote(location.data)}", "OVERRIDE_DATA_PATH true"]
     if not location.is_postgres:
         options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_MS}"]
-    address = quoted(
-        "ducklake:" + (_catalog_to_read(connection, location) if read_only else location.catalog)
-    )
+    address = quote("ducklake:" + (_catalog_to_read(connection, location) if read_only else location.catalog))
     try:
         with nullcontext() if location.directory is None else writing_to(location.directory):
             connection.execute(f"ATTACH {address} AS {name} ({', '.join(options)})")

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from warehouse import writing
-from warehouse.errors import InputError, unknown
+from warehouse.errors import InputError, unknown_name
 from warehouse.scripts import script
 from warehouse.store import PartitionKey, Warehouse
 
 
-def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int], str]) -> int:
+def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[[int], str]) -> int:
     """Gives documents the right label (choices) or gold answer (answers); returns how many changed.
 
     asked: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted again
@@ -23,7 +23,7 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
     """
     connection = warehouse.connection
     with warehouse.transaction("correct labels"):
-        connection.register("asked_rows", writing.with_canonical_gold(connection, asked))
+        connection.register("asked_rows", writing.with_canonical_gold(connection, corrections))
         connection.execute("CREATE OR REPLACE TEMP TABLE asked AS FROM asked_rows")
         connection.unregister("asked_rows")
         fault = connection.execute(script("corrections/faults")).fetchone()
@@ -45,14 +45,16 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
-        answered = _answered(warehouse, model)
+        answered = _find_answered(warehouse, model)
         is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in answered)
         if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
             return 0
         _check_known(warehouse, model)
         for name in benchmarks or ():
             if name not in {key.benchmark for key in answered}:
-                raise unknown("benchmark", name, (k.benchmark for k in answered), f"what {model} answered")
+                raise unknown_name(
+                    "benchmark", name, (k.benchmark for k in answered), f"what {model} answered"
+                )
         going = [key for key in answered if benchmarks is None or key.benchmark in benchmarks]
         _drop(warehouse, model, going)
         if len(going) == len(answered):
@@ -64,7 +66,7 @@ class Removal(NamedTuple):
     """What a removal took from the warehouse."""
 
     partitions: int
-    """Those that it only answered in part, to a probe, included."""
+    """The removed partitions; those that the model only answered in part, to a probe, are among them."""
     runs: int
     was_known: bool
     """Whether the warehouse has or had the model."""
@@ -81,7 +83,7 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
     connection, message = warehouse.connection, f"remove {model} from its pool"
     named = {"model": model, "benchmarks": list(benchmarks)}
     with warehouse.transaction(message):
-        answered = _answered(warehouse, model)
+        answered = _find_answered(warehouse, model)
         for statement in connection.extract_statements(script("corrections/what_goes")):
             connection.execute(statement, named)
         going = [key for key in answered if key.benchmark in benchmarks]
@@ -116,10 +118,12 @@ def first_names(warehouse: Warehouse) -> dict[str, str]:
     return first
 
 
-def _answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
+def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
     """The partitions that a model answered, be it in part, to a probe."""
     probed = warehouse.rows("SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?", [model])
-    return sorted({*warehouse.committed(model), *(PartitionKey(model, *place) for place in probed)})
+    return sorted(
+        {*warehouse.committed_partitions(model), *(PartitionKey(model, *place) for place in probed)}
+    )
 
 
 def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
@@ -134,7 +138,7 @@ def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> No
 def _check_known(warehouse: Warehouse, model: str) -> None:
     there = _models(warehouse)
     if model not in there:
-        raise unknown("model", model, there, "the warehouse")
+        raise unknown_name("model", model, there, "the warehouse")
 
 
 def _was_done(warehouse: Warehouse, message: str) -> bool:

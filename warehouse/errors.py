@@ -18,10 +18,10 @@ class RunError(Exception):
     """The input was fine but the work failed: the message says what is missing and why (exit code 1)."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """An InputError for a name that does not exist, with the nearest names that do.
 
-    >>> str(unknown("model", "lama", ["llama", "phi"]))
+    >>> str(unknown_name("model", "lama", ["llama", "phi"]))
     "unknown model 'lama'; did you mean 'llama'? Known: llama, phi"
     """
     names = sorted(set(known))

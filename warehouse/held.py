@@ -5,8 +5,8 @@ Opening a Parquet file a model and task takes most of the time of a small query.
 
 from __future__ import annotations
 
-from warehouse.connecting import CATALOG
-from warehouse.opening import lend_views
+from warehouse.connecting import CATALOG_NAME
+from warehouse.opening import define_views
 from warehouse.store import Warehouse
 
 HELD_TABLES = (
@@ -41,22 +41,22 @@ class HeldBenchmark:
         """Copies the benchmark's rows and lets go of the last one's; False where there are too many."""
         if not self._is_possible:
             return False
-        self._let_go()
+        self._drop_copies()
         if self._count(benchmark) > MAX_HELD_ANSWERS:
             return False
         if not self._lends:
-            lend_views(self._connection)
+            define_views(self._connection)
             self._lends = True
         for table in HELD_TABLES:
             self._connection.execute(
-                f"CREATE TEMP TABLE {table} AS FROM {CATALOG}.{table} WHERE benchmark = ?", [benchmark]
+                f"CREATE TEMP TABLE {table} AS FROM {CATALOG_NAME}.{table} WHERE benchmark = ?", [benchmark]
             )
         return True
 
     def _count(self, benchmark: str) -> int:
-        asked = f"SELECT coalesce(sum(n_docs), 0) FROM {CATALOG}.extractions WHERE benchmark = ?"
+        asked = f"SELECT coalesce(sum(n_docs), 0) FROM {CATALOG_NAME}.extractions WHERE benchmark = ?"
         return int(self._rows(asked, [benchmark])[0][0])
 
-    def _let_go(self) -> None:
+    def _drop_copies(self) -> None:
         for table in HELD_TABLES:
             self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")

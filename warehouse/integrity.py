@@ -62,7 +62,7 @@ class KeyFault(NamedTuple):
 
     table: str
     key: tuple[str | None, ...]
-    """Its columns' values, as text."""
+    """The values of the key's columns, as text."""
     n: int
     """How many rows have it; 0: none, though other tables name it."""
 
@@ -126,7 +126,7 @@ class FileFault(NamedTuple):
     """A file of the catalogue that cannot be read, or is not the one written."""
 
     id: int
-    """The data file's id."""
+    """The id of the data file."""
     table: str
     holds_rows: bool
     """False for a file that says which rows of the data file `id` are deleted."""
@@ -177,7 +177,8 @@ class Integrity:
     n_partitions: int
     files: tuple[FileFault, ...]
     partitions: tuple[PartitionFault, ...] | None
-    """None if a file of the newest snapshot is at fault, so that its rows cannot be read."""
+    """The faulty partitions; None if a file of the newest snapshot is at fault, so that rows cannot be
+    read."""
     tasks: tuple[TaskFault, ...] | None
     keys: tuple[KeyFault, ...] | None
     runs: tuple[RunFault, ...] | None
@@ -190,7 +191,7 @@ class Integrity:
 
     @property
     def current_files(self) -> tuple[FileFault, ...]:
-        """Those of `files` that the newest snapshot needs."""
+        """The faulty files that the newest snapshot needs."""
         return tuple(file for file in self.files if file.last is None)
 
     @property
@@ -200,7 +201,7 @@ class Integrity:
 
 
 class Repair(NamedTuple):
-    """What a repair did."""
+    """The outcome of a repair: what was dropped."""
 
     files: tuple[FileFault, ...]
     """Files given up: the newest snapshot no longer has them."""
@@ -225,12 +226,12 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
     partitions = tasks = keys = runs = None
     n_partitions = 0
     if all(file.last is not None for file in files):
-        with warehouse.reading():
+        with warehouse.hold_snapshot():
             partitions = _partition_faults(warehouse)
             tasks = _task_faults(warehouse)
             keys = tuple(key_faults(warehouse))
             runs = _run_faults(warehouse)
-            n_partitions = len(warehouse.committed())
+            n_partitions = len(warehouse.committed_partitions())
     return Integrity(
         n_files=n_files,
         n_partitions=n_partitions,
@@ -348,12 +349,12 @@ def _run_faults(warehouse: Warehouse) -> tuple[RunFault, ...]:
 def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     faults = {row[:2]: TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults"))}
-    for place, n in _other_prompts(warehouse).items():
+    for place, n in _count_other_prompts(warehouse).items():
         faults[place] = faults.get(place, TaskFault(*place, 0, 0, False))._replace(other_prompts=n)
     return tuple(fault for _, fault in sorted(faults.items()))
 
 
-def _other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
+def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
     """How many prompts of each task are not those that its documents say they were asked."""
     altered: Counter[tuple[str, str]] = Counter()
     rows = warehouse.connection.execute(script("upkeep/prompts"))

@@ -23,7 +23,7 @@ _FULL_DISK_MESSAGES = (
     '"COMMIT": disk I/O error',  # of SQLite, at a limit on file sizes
     "cannot rollback",  # it has ended a transaction that outgrew its memory and found no room
 )  # fmt: skip
-_SAID_LITTLE, _LITTLE = ("disk I/O error",), 1 << 20
+_DISK_ERROR_MESSAGES, _FEW_BYTES = ("disk I/O error",), 1 << 20
 """What SQLite says of a damaged disk, too, and the bytes free below which it means a full one."""
 _LOCKED_MESSAGES = ("database is locked",)
 
@@ -34,7 +34,7 @@ class DiskFullError(RunError):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         why = f"the disk is full: {folder} has {_room(folder)} left"
-        if _free(folder) >= _LITTLE:
+        if _free_bytes(folder) >= _FEW_BYTES:
             why = (
                 f"{folder} takes no more, though {_room(folder)} are free now: the disk was full until this "
                 "step was undone, or a quota or a limit on file sizes (`ulimit -f`) is reached"
@@ -66,7 +66,7 @@ def writing_to(folder: Path) -> Iterator[None]:
                 "close it, and run the same command again; of this step, nothing was stored"
             ) from error
         is_full = _has(error, _FULL_DISK_ERRNOS, _FULL_DISK_MESSAGES) or (
-            _has(error, (), _SAID_LITTLE) and _free(folder) < _LITTLE
+            _has(error, (), _DISK_ERROR_MESSAGES) and _free_bytes(folder) < _FEW_BYTES
         )
         if not is_full:
             raise
@@ -80,14 +80,14 @@ def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[
     return any(text in str(error) for text in texts)
 
 
-def _free(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     """Bytes left on its disk."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
 
 def _room(folder: Path) -> str:
-    free = float(_free(folder))
+    free = float(_free_bytes(folder))
     for unit in ("bytes", "KiB", "MiB"):
         if free < 1024:
             return f"{free:.0f} {unit}"
@@ -97,7 +97,7 @@ def _room(folder: Path) -> str:
 
 LIMIT_VARIABLE = "RLFOCAL_MEMORY_LIMIT"
 """Environment variable: memory that a query may take, such as 4GB; unset: 80 % of what there is."""
-_AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
+_MEMORY_AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _SPILL_SHARE = 2
 """A query may spill onto one part in so many of the disk that is free when the warehouse is opened."""
 
@@ -109,7 +109,7 @@ def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
     """
     folder = Path(gettempdir())
     limit = os.environ.get(LIMIT_VARIABLE, "").strip()
-    if limit and not _AMOUNT.fullmatch(limit):
+    if limit and not _MEMORY_AMOUNT.fullmatch(limit):
         raise InputError(
             f"{LIMIT_VARIABLE} is {limit!r}; set it to an amount of memory such as 4GB, or unset it"
         )
@@ -133,7 +133,7 @@ def explain_memory(error: BaseException) -> str | None:
 
 
 @contextmanager
-def within_memory() -> Iterator[None]:
+def explain_memory_errors() -> Iterator[None]:
     """Raises RunError, which says what to do, if a query needs more memory and disk than it may take."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where a warehouse lives: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
+"""The places of a warehouse: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from warehouse.errors import InputError
 
 DEFAULT_LOCATION = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
-LOCKS = "locks"
-_LEFTOVERS = frozenset({"data", LOCKS, CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
+LOCK_FOLDER = "locks"
+_LEFTOVERS = frozenset({"data", LOCK_FOLDER, CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Location:
     """A warehouse's address: the catalogue as DuckLake's ATTACH takes it, and where the Parquet files are."""
 
     name: str
-    """Its name in messages, without a password."""
+    """The warehouse's name in messages, without a password."""
     catalog: str
     data: str | None
-    """None: the catalogue knows (an existing Postgres warehouse)."""
+    """The folder of Parquet files; None: the catalogue of an existing Postgres warehouse knows it."""
     directory: Path | None
-    """None for Postgres."""
+    """The warehouse's directory; None for Postgres."""
 
     @property
     def is_postgres(self) -> bool:
@@ -35,7 +35,7 @@ class Location:
 
     @property
     def local(self) -> Path:
-        """Where this machine keeps files about the warehouse, whatever directory a command is run in.
+        """The folder where this machine keeps files about the warehouse, whatever the current directory is.
 
         For Postgres $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share; the address without its
         password makes the digest.
@@ -47,22 +47,22 @@ class Location:
 
     @property
     def checkpoints(self) -> Path:
-        """Where agents trained from this warehouse are kept."""
+        """The folder of agents trained from this warehouse."""
         return self.local / "checkpoints"
 
     @property
     def studies(self) -> Path:
-        """Where the results of studies of this warehouse are kept."""
+        """The folder of the results of studies of this warehouse."""
         return self.local / "studies"
 
     @property
     def explanations(self) -> Path:
-        """Where explanations of trained agents' decisions on test rows are kept, for `rlfocal explain`."""
+        """The folder of explanations of trained agents' test decisions, for `rlfocal explain`."""
         return self.local / "explanations"
 
     @property
     def shards(self) -> Path:
-        """Where extractions keep answers that are not committed yet."""
+        """The folder of extracted answers that are not committed yet."""
         return self.local / "shards"
 
     @property
@@ -93,11 +93,11 @@ def locate(location: str | Path | Location | None) -> Location:
         return _postgres(given)
     if "://" in given:
         raise InputError(f"warehouse {given!r}: give a directory or a postgres: URI")
-    directory = expanded(given).absolute()
+    directory = expand_path(given).absolute()
     return Location(given, f"sqlite:{directory / CATALOG_FILE}", str(directory / "data"), directory)
 
 
-def expanded(path: str | Path) -> Path:
+def expand_path(path: str | Path) -> Path:
     """The path with ~ and ~user as the folders they stand for. Raises InputError for an unknown user."""
     try:
         return Path(path).expanduser()
@@ -107,10 +107,10 @@ def expanded(path: str | Path) -> Path:
 
 def check_location(location: str | Path | Location | None) -> None:
     """Raises InputError if something else than a warehouse is there; creates and opens nothing."""
-    exists(locate(location))
+    may_exist(locate(location))
 
 
-def exists(location: Location) -> bool:
+def may_exist(location: Location) -> bool:
     """Whether a catalogue may be there (on Postgres only attaching tells).
 
     Raises InputError if something else is.
@@ -147,17 +147,17 @@ def without_password(text: str) -> str:
     return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
-def _postgres(given: str) -> Location:
-    address, _, options = given.partition("?")
+def _postgres(text: str) -> Location:
+    address, _, options = text.partition("?")
     fields = dict(parse_qsl(options, keep_blank_values=True))
     data = fields.pop("data", None)
     is_url = "://" in address
     if fields and not is_url:
         option = next(iter(fields))
-        raise InputError(f"warehouse {without_password(given)!r}: unknown option {option!r}; known: data")
+        raise InputError(f"warehouse {without_password(text)!r}: unknown option {option!r}; known: data")
     dsn = address if is_url else address.partition(":")[2]
     if fields:
         dsn += "?" + urlencode(fields)
     if data is not None and "://" not in data:
-        data = str(expanded(data).absolute())
-    return Location(without_password(given), f"postgres:{dsn}", data, None)
+        data = str(expand_path(data).absolute())
+    return Location(without_password(text), f"postgres:{dsn}", data, None)

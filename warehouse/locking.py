@@ -16,8 +16,8 @@ from filelock import FileLock, Timeout
 
 from warehouse.errors import RunError
 from warehouse.limits import writing_to
-from warehouse.locations import LOCKS, Location, without_password
-from warehouse.scripts import quoted
+from warehouse.locations import LOCK_FOLDER, Location, without_password
+from warehouse.scripts import quote
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
@@ -58,7 +58,7 @@ def lock(
     """
     digest = sha256(f"rlfocal {name}".encode()).digest()
     if place.directory is not None:
-        return _file_lock(place.directory / LOCKS / f"{digest.hex()[:32]}.lock", seconds)
+        return _file_lock(place.directory / LOCK_FOLDER / f"{digest.hex()[:32]}.lock", seconds)
     return _advisory_lock(place, connection, digest, seconds)
 
 
@@ -147,7 +147,7 @@ def _advisory_lock(
 
 
 def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
-    holder.execute(f"ATTACH IF NOT EXISTS {quoted(dsn)} AS locks (TYPE postgres)")
+    holder.execute(f"ATTACH IF NOT EXISTS {quote(dsn)} AS locks (TYPE postgres)")
     holder.execute("BEGIN")
     # DuckDB's own level would hold back VACUUM in the whole database for as long as the lock is held.
     holder.execute("CALL postgres_execute('locks', 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED')")

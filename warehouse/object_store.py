@@ -14,14 +14,14 @@ import duckdb
 
 from warehouse.errors import InputError, RunError
 from warehouse.locations import without_password
-from warehouse.scripts import quoted
+from warehouse.scripts import quote
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-OPTIONS = "RLFOCAL_STORAGE_OPTIONS"
+OPTIONS_VARIABLE = "RLFOCAL_STORAGE_OPTIONS"
 """Environment variable: fsspec's storage options as a JSON object."""
-_SECRETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
+_SECRET_TYPES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
 """DuckDB's type of secret for each protocol that httpfs speaks."""
 _FROM_ENVIRONMENT = {
     "KEY_ID": ("AWS_ACCESS_KEY_ID",),
@@ -30,8 +30,8 @@ _FROM_ENVIRONMENT = {
     "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
 """A secret's options, and the variables that AWS's own tools read them from."""
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_SECRET = "rlfocal_data"
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_SECRET_NAME = "rlfocal_data"
 _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
 """Settings into which httpfs copies the environment, and which any query could read."""
 
@@ -46,8 +46,8 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
     if data is None or "://" not in data:
         return
     protocol = data.partition("://")[0]
-    if protocol in _SECRETS:
-        _use_httpfs(connection, data, _SECRETS[protocol])
+    if protocol in _SECRET_TYPES:
+        _use_httpfs(connection, data, _SECRET_TYPES[protocol])
     elif not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(_store(data))
 
@@ -82,11 +82,11 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
     secrets = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
-    if secrets in ([], [(_SECRET,)]) and (options := _secret_options(kind)):
-        given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
-        scope = quoted(data.partition("://")[0] + "://")
+    if secrets in ([], [(_SECRET_NAME,)]) and (options := _secret_options(kind)):
+        given = ", ".join(f"{name} {quote(value)}" for name, value in options.items())
+        scope = quote(data.partition("://")[0] + "://")
         connection.execute(
-            f"CREATE OR REPLACE TEMPORARY SECRET {_SECRET} (TYPE {kind}, SCOPE {scope}, {given})"
+            f"CREATE OR REPLACE TEMPORARY SECRET {_SECRET_NAME} (TYPE {kind}, SCOPE {scope}, {given})"
         )
 
 
@@ -99,7 +99,7 @@ def _secret_options(kind: str) -> dict[str, str]:
     }
     if kind == "s3" and "KEY_ID" not in options:
         options = _from_aws() | options
-    endpoint = _first_set(_ENDPOINTS)
+    endpoint = _first_set(_ENDPOINT_VARIABLES)
     if endpoint is not None:
         url = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
         # Stores other than Amazon's seldom have a host name for each bucket.
@@ -146,7 +146,7 @@ def _store(data: str) -> AbstractFileSystem:
 
 
 def _options() -> dict[str, Any]:
-    text = os.environ.get(OPTIONS)
+    text = os.environ.get(OPTIONS_VARIABLE)
     if not text:
         return {}
     try:
@@ -155,5 +155,7 @@ def _options() -> dict[str, Any]:
         options = None
     if not isinstance(options, dict):
         # Its value may hold a secret.
-        raise InputError(f'{OPTIONS} is not a JSON object; give one such as {{"account_name": "..."}}')
+        raise InputError(
+            f'{OPTIONS_VARIABLE} is not a JSON object; give one such as {{"account_name": "..."}}'
+        )
     return options

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
+from warehouse.connecting import CATALOG_NAME, MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
-from warehouse.locations import Location, exists, locate
+from warehouse.locations import Location, locate, may_exist
 from warehouse.locking import write_lock
-from warehouse.scripts import SCHEMA, document, schema_digest, schema_script, script
+from warehouse.scripts import SCHEMA_FILES, document, schema_digest, schema_script, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
@@ -49,7 +49,7 @@ def open_warehouse(
             version, digest = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION or digest not in (None, schema_digest()):
-            _lend_schema(connection)
+            _define_schema(connection)
     except BaseException:
         connection.close()
         raise
@@ -81,7 +81,7 @@ def _attach_or_create(
     snapshot: int | datetime | None,
 ) -> None:
     try:
-        if not exists(place):
+        if not may_exist(place):
             raise MissingWarehouseError(place)
         attach(connection, place, read_only=read_only, create=False, snapshot=snapshot)
     except MissingWarehouseError:
@@ -144,19 +144,19 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
         )
 
 
-def lend_views(connection: duckdb.DuckDBPyConnection) -> None:
+def define_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Gives this connection alone the views and macros of today, which are found before the catalogue's and
     read its temporary tables before the catalogue's."""
-    for name in SCHEMA[1:]:
-        unqualified = schema_script(name).replace(f"{CATALOG}.", "")
+    for name in SCHEMA_FILES[1:]:
+        unqualified = schema_script(name).replace(f"{CATALOG_NAME}.", "")
         connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
-def _lend_schema(connection: duckdb.DuckDBPyConnection) -> None:
+def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Gives this connection alone the views and macros of today, which are found before the catalogue's,
     empty tables where it has none, and NULL in columns that its tables lack."""
     there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
-    for statement in connection.extract_statements(script(SCHEMA[0])):
+    for statement in connection.extract_statements(script(SCHEMA_FILES[0])):
         name = re.findall(r"IF NOT EXISTS (\w+)", statement.query)[0]
         if name not in there:
             connection.execute(statement.query.replace("CREATE TABLE", "CREATE TEMP TABLE"))
@@ -164,17 +164,17 @@ def _lend_schema(connection: duckdb.DuckDBPyConnection) -> None:
     for table, column, kind in _lacking_columns(connection):
         lacking[table] = lacking.get(table, "") + f", NULL::{kind} AS {column}"
     for table, columns in lacking.items():
-        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG}.{table}")
-    lend_views(connection)
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG_NAME}.{table}")
+    define_views(connection)
 
 
 def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
     """(table, column, type) of the columns that tables of an older schema have not."""
     listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ?"
     with duckdb.connect() as scratch:
-        scratch.execute(script(SCHEMA[0]))
+        scratch.execute(script(SCHEMA_FILES[0]))
         declared = scratch.execute(listed, ["memory"]).fetchall()
-    there = {(table, column) for table, column, _ in connection.execute(listed, [CATALOG]).fetchall()}
+    there = {(table, column) for table, column, _ in connection.execute(listed, [CATALOG_NAME]).fetchall()}
     tables = {table for table, _ in there}
     return [each for each in declared if each[0] in tables and each[:2] not in there]
 
@@ -189,7 +189,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[in
                 # `storage` before any write: DuckLake cannot set an order after one
                 for table, column, kind in _lacking_columns(connection):
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-                for name in (SCHEMA[0], "storage", *SCHEMA[1:]):
+                for name in (SCHEMA_FILES[0], "storage", *SCHEMA_FILES[1:]):
                     connection.execute(schema_script(name))
                 if 0 < before < 13:  # its runs have no digests
                     digest_runs(connection, "true")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import duckdb
 
-SCHEMA = (
+SCHEMA_FILES = (
     "tables",
     "views",
     "probes",
@@ -40,7 +40,7 @@ SCHEMA = (
 )
 """The files that make up the schema, in order."""
 
-_DEFINITION = re.compile(
+_DEFINITION_PATTERN = re.compile(
     r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|MACRO) (?:IF NOT EXISTS )?(\w+)(\([^)]*\))?(?: AS (TABLE))?",
     re.MULTILINE,
 )
@@ -59,7 +59,7 @@ class Definition(NamedTuple):
 def definitions() -> list[Definition]:
     """All definitions of the schema, in the order of its files."""
     defined_names = []
-    for kind, name, parameters, is_table in _DEFINITION.findall("\n".join(map(script, SCHEMA))):
+    for kind, name, parameters, is_table in _DEFINITION_PATTERN.findall("\n".join(map(script, SCHEMA_FILES))):
         if kind == "MACRO":
             defined_names.append(
                 Definition("macro" if is_table else "function", name, parameters.replace('"', ""))
@@ -72,7 +72,7 @@ def definitions() -> list[Definition]:
 @cache
 def schema_digest() -> str:
     """sha256 over the files of the schema."""
-    return sha256("\0".join(map(script, SCHEMA)).encode()).hexdigest()
+    return sha256("\0".join(map(script, SCHEMA_FILES)).encode()).hexdigest()
 
 
 def schema_script(name: str) -> str:
@@ -85,7 +85,7 @@ def script(name: str) -> str:
     return (resources.files("warehouse") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """`text` as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -94,21 +94,21 @@ class DocumentationRow(NamedTuple):
     """A row of the view `documentation`."""
 
     kind: str
-    """As in `Definition`."""
+    """The kind of the thing, as in `Definition`."""
     name: str
     parameters: str
     column_name: str | None
-    """None: the table, view or macro as a whole."""
+    """The column; None: the table, view or macro as a whole."""
     comment: str
 
 
-DOCUMENTATION = Definition("view", "documentation", "")
+DOCUMENTATION_VIEW = Definition("view", "documentation", "")
 """The view of all meanings, which this module makes."""
 
 
-def defined() -> list[Definition]:
+def list_definitions() -> list[Definition]:
     """All tables, views and macros."""
-    return [*definitions(), DOCUMENTATION]
+    return [*definitions(), DOCUMENTATION_VIEW]
 
 
 def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
@@ -118,7 +118,7 @@ def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
     """
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
     comments: dict[str, dict[str, str]] = tomllib.loads(text)
-    whose = {what.name: what for what in defined()}
+    whose = {what.name: what for what in list_definitions()}
     collected = [
         DocumentationRow(*whose[name], None, comment)
         for section in ("tables", "views", "macros")
@@ -143,17 +143,17 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
         "AND schema_name = 'main' AND NOT internal ORDER BY table_name, column_index"
     ).fetchall()
     documented = meanings(columns)
-    rows = ",\n".join("(" + ", ".join(map(_literal, meaning)) + ")" for meaning in documented)
+    rows = ",\n".join("(" + ", ".join(map(_sql_literal, meaning)) + ")" for meaning in documented)
     names = ", ".join(DocumentationRow._fields)
     connection.execute(f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({names})")
-    tables = {what.name for what in defined() if what.kind == "table"}
+    tables = {what.name for what in list_definitions() if what.kind == "table"}
     for meaning in documented:
         what = meaning.kind.upper() + " " + meaning.name
         if meaning.column_name is not None:
             what = f"COLUMN {meaning.name}.{meaning.column_name}"
         if meaning.name in tables or (meaning.kind == "view" and meaning.column_name is None):
-            connection.execute(f"COMMENT ON {what} IS {quoted(meaning.comment)}")
+            connection.execute(f"COMMENT ON {what} IS {quote(meaning.comment)}")
 
 
-def _literal(value: str | None) -> str:
-    return "NULL" if value is None else quoted(value)
+def _sql_literal(value: str | None) -> str:
+    return "NULL" if value is None else quote(value)

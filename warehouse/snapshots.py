@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import duckdb
 
 from warehouse.connecting import attach
-from warehouse.errors import unknown
+from warehouse.errors import unknown_name
 from warehouse.locations import Location
 from warehouse.opening import check_tables, open_warehouse
 from warehouse.scripts import script
 from warehouse.store import PartitionKey, Warehouse
 
 _Record = Mapping[str, str | None]
-QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+QUANTILE_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
 """The levels of `Logprobs.quantiles`."""
 
 
@@ -52,7 +52,7 @@ class Snapshot:
     kinds: tuple[str, ...]
     """DuckLake's names of what was done, such as `tables_inserted_into`."""
     rows: tuple[RowChange, ...]
-    """Without tables that lost a file."""
+    """Changes of rows by table; tables that lost a file are left out."""
     partitions: tuple[PartitionChange, ...]
 
 
@@ -60,14 +60,14 @@ class Logprobs(NamedTuple):
     """The distribution of log-prob differences, after minus before, in nats."""
 
     n: int
-    """Choices compared."""
+    """The number of choices compared."""
     n_moved: int
     """Choices that differ at all."""
     n_beyond: int
     """Choices that differ by more than is allowed."""
     mean: float
     quantiles: tuple[float, ...]
-    """At QUANTILES."""
+    """The quantiles of the differences at the levels QUANTILES."""
     largest: float
     """The largest absolute difference."""
 
@@ -92,17 +92,17 @@ class PartitionDifference:
     low_precision: bool
     """Whether either computed in 16 bits, was quantised, or was served by an unknown engine."""
     logprobs: Logprobs | None
-    """None unless it was answered anew and is of choices."""
+    """How log-probs moved; None unless the partition was answered anew and is of choices."""
     texts: SampledTexts | None
-    """None unless it was answered anew and is of sampled answers."""
+    """How sampled texts changed; None unless the partition was answered anew and is of samples."""
     n_before: int
     n_after: int
     n_shared: int
     """Documents that are the same in both."""
     flipped: int
-    """Those with another prediction."""
+    """The number of shared documents with another prediction."""
     became_right: int
-    """By the later labels, so that a corrected label flips nothing; of a relabelled one, by either's."""
+    """Documents whose answer became right, by the later labels, so that a corrected label flips nothing."""
     became_wrong: int
     accuracy_before: float | None
     """Over all its documents by the labels of then; None if it was not there."""
@@ -129,12 +129,12 @@ class SnapshotDifference:
     unchanged: int
     """Partitions that are the same in both."""
     partitions: tuple[PartitionDifference, ...]
-    """Those that are not, by benchmark, task and model."""
+    """The partitions that differ, by benchmark, task and model."""
 
 
 def snapshots(warehouse: Warehouse, last: int | None = None) -> list[Snapshot]:
     """The existing snapshots, oldest first; only the `last` ones if given."""
-    with warehouse.reading():
+    with warehouse.hold_snapshot():
         return _snapshots(warehouse, last)
 
 
@@ -158,7 +158,7 @@ def diff(
             either = "SELECT benchmark FROM before.docs UNION SELECT benchmark FROM warehouse.docs"
             benchmarks = [name for (name,) in opened.rows(either)]
             if benchmark not in benchmarks:
-                raise unknown("benchmark", benchmark, benchmarks, f"snapshots {before} and {after}")
+                raise unknown_name("benchmark", benchmark, benchmarks, f"snapshots {before} and {after}")
         given = {"benchmark": benchmark, "full": full, "low": low}
         macro, compare = opened.connection.extract_statements(script("snapshots/changed_partitions"))
         opened.connection.execute(macro)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from warehouse import writing
 from warehouse.errors import ReadOnlyError
-from warehouse.limits import within_memory, writing_to
+from warehouse.limits import explain_memory_errors, writing_to
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.object_store import asking_store, is_refusal, use_object_store
@@ -94,14 +94,14 @@ class Warehouse:
         self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]
     ) -> Fetched:
         """The result of one statement; a store that refuses is asked once more, with new credentials."""
-        with within_memory(), asking_store():
+        with explain_memory_errors(), asking_store():
             try:
-                return fetch(self.connection.execute(sql, _bindable(params)))
+                return fetch(self.connection.execute(sql, _make_bindable(params)))
             except duckdb.IOException as error:
                 if self._reading or self._writing or not is_refusal(error):
                     raise
                 self._renew_secret()
-            return fetch(self.connection.execute(sql, _bindable(params)))
+            return fetch(self.connection.execute(sql, _make_bindable(params)))
 
     def snapshot(self) -> int:
         """The number of the snapshot that queries see."""
@@ -115,7 +115,7 @@ class Warehouse:
             path = str(self.rows(stored)[0][0])
         return path.rstrip("/") + "/"
 
-    def committed(
+    def committed_partitions(
         self, model: str | None = None, benchmark: str | None = None
     ) -> dict[PartitionKey, PartitionRecord]:
         """The committed partitions: of one model or all, of one benchmark or all."""
@@ -124,7 +124,10 @@ class Warehouse:
 
     def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
         """The fingerprints of the committed partitions."""
-        return {key: partition.fingerprint for key, partition in self.committed(benchmark=benchmark).items()}
+        return {
+            key: partition.fingerprint
+            for key, partition in self.committed_partitions(benchmark=benchmark).items()
+        }
 
     def check_writable(self) -> None:
         """Raises ReadOnlyError unless the warehouse is open for writing."""
@@ -132,7 +135,7 @@ class Warehouse:
             raise ReadOnlyError(f"warehouse {self.location.name} is open read-only")
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def hold_snapshot(self) -> Iterator[None]:
         """All queries of the block see one snapshot, whatever is committed meanwhile."""
         self._renew_secret()
         self.connection.execute("BEGIN")
@@ -250,7 +253,7 @@ class Warehouse:
         what = f"{benchmarks} ({len(keyed)} tasks)" if others else f"{first.benchmark}/{first.task}"
         model = first.model
         with self.transaction(f"extract {model} on {what}"):
-            there = self.committed(model)
+            there = self.committed_partitions(model)
             new = {key for key in keyed if unless is None or not unless(key, there.get(key))}
             n_stored = {key[1:]: each.n_docs for key, each in there.items() if not each.fault}
             if new:
@@ -267,5 +270,5 @@ class Warehouse:
             self.connection.execute("ROLLBACK")
 
 
-def _bindable(params: Params) -> list[Any] | dict[str, Any]:
+def _make_bindable(params: Params) -> list[Any] | dict[str, Any]:
     return dict(params) if isinstance(params, Mapping) else list(params)

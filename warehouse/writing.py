@@ -26,8 +26,8 @@ from warehouse.comparison import Rule
 from warehouse.errors import InputError
 from warehouse.scripts import script
 
-_PRICES = ("price", "price_input", "price_output")
-_NUMBER_COLUMNS = ("params_b", "active_params_b", *_PRICES)
+_PRICE_COLUMNS = ("price", "price_input", "price_output")
+_NUMBER_COLUMNS = ("params_b", "active_params_b", *_PRICE_COLUMNS)
 _TEXT_COLUMNS = ("model", "hf_repo", "revision", "family", "licence")
 MODEL_COLUMNS = dict.fromkeys(_TEXT_COLUMNS, "VARCHAR") | dict.fromkeys(_NUMBER_COLUMNS, "DOUBLE")
 """The columns of `models` and their types."""
@@ -61,7 +61,7 @@ def put_probe_answers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapp
 
 
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
-    """Rows of `models`."""
+    """The rows of the table `models`."""
     described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
     for row in described:  # nobody knows them of a closed model
         row |= {name: row.get(name) or None for name in ("hf_repo", "params_b")}
@@ -113,10 +113,10 @@ def changed_facts(
     return list(changed.values())
 
 
-def _rule(connection: duckdb.DuckDBPyConnection, benchmark: str, given: str, stored: str | None) -> Rule:
+def _rule(connection: duckdb.DuckDBPyConnection, benchmark: str, text: str, stored: str | None) -> Rule:
     """The rule by which a benchmark's answers are compared from now on."""
     answered = connection.execute("SELECT 1 FROM docs WHERE benchmark = ? LIMIT 1", [benchmark]).fetchone()
-    return Rule(given).after(Rule(stored or Rule.DEFAULT), benchmark) if answered else Rule(given)
+    return Rule(text).merge_stored(Rule(stored or Rule.DEFAULT), benchmark) if answered else Rule(text)
 
 
 def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]) -> None:
@@ -164,7 +164,7 @@ def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Seque
 def documents_differ(
     connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: Mapping[Place, int | None]
 ) -> dict[Place, str]:
-    """By task, how its documents differ from the stored ones, in one sentence."""
+    """By task: one sentence on how its documents differ from the stored ones."""
     tasks = [{"benchmark": place[0], "task": place[1], "n_whole": n} for place, n in n_whole.items()]
     with _documents(connection, docs), _view(connection, pa.Table.from_pylist(tasks)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE partitions AS FROM {view}")
@@ -177,7 +177,7 @@ class Partition(NamedTuple):
     """What one model answered to the documents of one task."""
 
     docs: pa.Table
-    """Columns of `docs`."""
+    """The columns of the table `docs`."""
     rows: pa.Table
     """Every choice (column `choice`), or equally many passes (column `pass`), of each document."""
     extraction: Mapping[str, Any]
@@ -205,11 +205,12 @@ def put_answers(
     """
     model = str(partitions[0].extraction["model"])
     rows = {
-        target: _joined(p.rows for p in partitions if _target(p.rows) == target) for target in STAGING_TABLES
+        target: _join_tables(p.rows for p in partitions if _target(p.rows) == target)
+        for target in STAGING_TABLES
     }
-    rows["traces"] = _joined(partition.traces for partition in partitions)
+    rows["traces"] = _join_tables(partition.traces for partition in partitions)
     with (
-        _documents(connection, _joined(partition.docs for partition in partitions)),
+        _documents(connection, _join_tables(partition.docs for partition in partitions)),
         _answers(connection, rows, [partition.extraction for partition in partitions]),
     ):
         check_coverage(connection, model)
@@ -218,11 +219,11 @@ def put_answers(
             check_length(n_stored.get(partition.place), partition.extraction)
         _write_documents(connection)
         _write_answers(connection, rows, {model})
-    if prompts := _joined(partition.prompts for partition in partitions):
+    if prompts := _join_tables(partition.prompts for partition in partitions):
         put_prompts(connection, prompts)
 
 
-def _joined(tables: Iterable[pa.Table | None]) -> pa.Table | None:
+def _join_tables(tables: Iterable[pa.Table | None]) -> pa.Table | None:
     """All rows of the tables that are there; None where none is."""
     there = [table for table in tables if table is not None]
     return pa.concat_tables(there, promote_options="permissive") if there else None

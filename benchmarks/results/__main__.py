@@ -10,7 +10,7 @@ from benchmarks.results.gains import write_gains
 from benchmarks.results.making import import_data, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.running.runner import cores
 from warehouse import open_warehouse
 
@@ -26,7 +26,7 @@ def main() -> None:
         wanted = [name for name in given.only.split(",") if name] or list(RESULTS_OF)
         for name in wanted:
             if name not in RESULTS_OF:
-                raise unknown("results", name, RESULTS_OF)
+                raise unknown_name("results", name, RESULTS_OF)
         with open_warehouse(given.warehouse) as warehouse:
             import_data(warehouse, given.data)
             for name in wanted:

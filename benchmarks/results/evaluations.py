@@ -102,9 +102,9 @@ class EvaluationTable:
         for row in rows:
             row["revision"] = revision(row["method"], self.settings, self.protocol)
             if self.tune:
-                row["chosen"] = runs.chosen(row["method"])
+                row["chosen"] = runs.list_chosen_settings(row["method"])
             if base and (row["method"], None) in base.seeds:
-                row["changed"] = _changed(runs, base, row["method"])
+                row["changed"] = _measure_changes(runs, base, row["method"])
                 row["above_base"] = {"": _against(runs, base, row["method"])}
         first = runs.pooled[0]
         data = {
@@ -117,7 +117,7 @@ class EvaluationTable:
 
 
 def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> EvaluationTable:
-    """What makes one row of a block anew, and of the others only the references that are always there."""
+    """The step that makes one row of a block anew, beside only the references that are always there."""
     return EvaluationTable(
         block["benchmark"],
         (row["method"],),
@@ -150,7 +150,7 @@ class _Runs:
 
     @property
     def seconds(self) -> float:
-        """To fit and decide, all seeds together, apart from what budgets take."""
+        """Seconds to fit and decide, of all seeds together, apart from what budgets take."""
         return sum(row.seconds for row in self.pooled if row.budget is None)
 
     @cached_property
@@ -161,7 +161,7 @@ class _Runs:
             found.setdefault((row.method, row.budget), []).append(row)
         return found
 
-    def chosen(self, method: str) -> dict[str, Any]:
+    def list_chosen_settings(self, method: str) -> dict[str, Any]:
         """The settings that were searched for and are not the defaults."""
         settings = self.seeds[method, None][0].settings
         return {name: value for name, value in sorted(settings.items()) if name != TRIALS_KEY}
@@ -172,7 +172,7 @@ class _Runs:
         accuracies = [self._mean(one, "accuracy") for one in seeds]
         costs = [self._mean(one, "cost") for one in seeds]
         cost = fmean(costs)
-        others = {name: other for name in above if (other := self._at(name, budget)) and other != key}
+        others = {name: other for name in above if (other := self._find_key(name, budget)) and other != key}
         return {
             "method": method,
             "budget": budget,
@@ -191,19 +191,19 @@ class _Runs:
             "date": max(one.created_at for one in seeds).date().isoformat(),
         }
 
-    def _at(self, method: str, budget: str | None) -> Key | None:
+    def _find_key(self, method: str, budget: str | None) -> Key | None:
         return next((key for key in ((method, budget), (method, None)) if key in self.seeds), None)
 
-    def _of_tasks(self, one: Evaluation) -> list[Evaluation]:
+    def _task_rows(self, one: Evaluation) -> list[Evaluation]:
         rows = [row for row in self.stored if row.run_id == one.run_id and row.task != "*"]
         return rows if self.per == "task" else [one]
 
     def _mean(self, one: Evaluation, figure: str) -> float:
-        values = [getattr(row, figure) for row in self._of_tasks(one)]
+        values = [getattr(row, figure) for row in self._task_rows(one)]
         return fmean(np.nan if value is None else value for value in values)
 
     def _stderr(self, one: Evaluation) -> float:
-        rows = self._of_tasks(one)
+        rows = self._task_rows(one)
         return sqrt(sum(row.accuracy * (1 - row.accuracy) / row.n for row in rows)) / len(rows)
 
     @cached_property
@@ -241,7 +241,7 @@ def _against(runs: _Runs, base: _Runs, method: str) -> list[float]:
     return rounded(paired_by_seed(runs.hits(method), base.hits(method)))
 
 
-def _changed(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:
+def _measure_changes(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:
     """Shares of all decisions that are different, seed by seed: the answer, and the models asked."""
     pairs = zip(runs.seeds[method, None], base.seeds[method, None], strict=True)
     shares = [

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.results.evaluations import rounded
 from benchmarks.results.revisions import revision
 from rlfocal.base.arrays import Floats
-from rlfocal.base.names import START
+from rlfocal.base.names import START_METHOD
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted, decide
 from rlfocal.evaluation.gains import Room, room
@@ -23,7 +23,7 @@ from rlfocal.statistics.intervals import mean_over_units, paired_by_seed
 from warehouse import Warehouse
 
 SINGLE = "best_single"
-METHODS = (START, "log_linear", "rl_focal", "rl_focal_sequential")
+METHODS = (START_METHOD, "log_linear", "rl_focal", "rl_focal_sequential")
 LABELS = (10, 20, 50, 120, 300)
 COMMAND = "make results DATA=DIR ONLY=labels"
 
@@ -54,7 +54,7 @@ class LabelTable:
         return _about(self.benchmark, "labels")
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        data, started = read_dataset(warehouse, self.benchmark, None).without_tasks(), time.process_time()
+        data, started = read_dataset(warehouse, self.benchmark, None).hide_tasks(), time.process_time()
         n_train = int(data.is_train.sum())
         made = [row for n in self.labels if n < n_train for row in self._at(data, n, f"{n} labels")]
         made += self._at(data, n_train, "all labels")
@@ -107,7 +107,7 @@ class SmallPoolTable:
         gains: list[dict[tuple[int, str], float]] = []
         started, n_test = time.process_time(), 0
         for benchmark, size in self.sizes:
-            whole = read_dataset(warehouse, benchmark, None).without_tasks()
+            whole = read_dataset(warehouse, benchmark, None).hide_tasks()
             n_test += len(whole.test)
             for seed in range(self.pools):
                 members = np.random.default_rng(seed).choice(len(whole.models), size, replace=False)
@@ -157,14 +157,14 @@ def outcomes_of(data: Dataset, train: Dataset, seed: int) -> Mapping[str, Outcom
     """Each method fitted to these train documents; the start is that of the `rl_focal` beside it."""
     [agents] = RLFocal().fit(train, [seed])
     assert isinstance(agents, PoolAgents)
-    fitted: dict[str, Fitted] = {START: agents.at_start(), "rl_focal": agents}
+    fitted: dict[str, Fitted] = {START_METHOD: agents.restore_start(), "rl_focal": agents}
     for name in (SINGLE, "log_linear", "rl_focal_sequential"):
         [fitted[name]] = make_method(name).fit(train, [seed])
     return {name: _outcome(policy, data.test) for name, policy in fitted.items()}
 
 
 def _outcome(policy: Fitted, test: Dataset) -> Outcome:
-    decided = decide(policy, test.unlabelled())
+    decided = decide(policy, test.hide_labels())
     right = test.is_right(decided.predictions).astype(np.float64)
     return Outcome(right, float(decided.pools.sum(axis=1).mean()))
 

@@ -12,7 +12,7 @@ from platform import python_version
 from typing import Any, Protocol
 
 from benchmarks.results.evaluations import EvaluationTable
-from benchmarks.results.revisions import current
+from benchmarks.results.revisions import find_current_revision
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.gone import is_gone
@@ -84,7 +84,9 @@ def remake(
                 f"{data['data']}; make all its rows anew (without --methods)"
             )
         block["command"] = step.command
-        block["rows"] = _with_rows(block["rows"], _dated([row for row in rows if row["method"] in names]))
+        block["rows"] = _replace_rows(
+            block["rows"], _add_dates([row for row in rows if row["method"] in names])
+        )
         seconds += data["seconds"]
     write_file(path, dump(blocks))
     return seconds
@@ -94,15 +96,15 @@ def _block(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
     """All that a step found."""
     data, rows = step.rows(warehouse, at_once)
     about = {"command": step.command} | step.about | data | {"versions": _versions()}
-    return about | {"rows": _dated(rows)}
+    return about | {"rows": _add_dates(rows)}
 
 
-def _dated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_dates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with their date first, which is today's unless they have one."""
     return [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
 
 
-def _with_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _replace_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, each replaced by the new one of its method and budget; then those that were not there."""
     of_cell = {(row["method"], row["budget"]): row for row in new}
     kept = [of_cell.pop((row["method"], row["budget"]), row) for row in rows]
@@ -138,7 +140,7 @@ def dump(blocks: Sequence[dict[str, Any]]) -> str:
 
 def is_current(block: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether a row of the block is of the code's revision of its method."""
-    revision = current(row["method"], block["settings"], block["protocol"])
+    revision = find_current_revision(row["method"], block["settings"], block["protocol"])
     return revision is not None and revision == row["revision"]
 
 

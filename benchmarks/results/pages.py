@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import is_gone
 from rlfocal.base.wording import points
 from rlfocal.statistics.intervals import holm
@@ -35,9 +35,9 @@ from rlfocal.statistics.intervals import holm
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
-OLD, GONE = "†", "‡"
+OLD_MARK, GONE_MARK = "†", "‡"
 _MARKED_BLOCK = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
-_LAYOUT = ("columns", "rows", "by", "cell", "sort", "only")
+_LAYOUT_KEYS = ("columns", "rows", "by", "cell", "sort", "only")
 Row = dict[str, Any]
 
 
@@ -46,11 +46,11 @@ def write(page: str, folder: str = "results") -> str:
 
     Raises InputError for a marker that leaves no row, or names what is not there.
     """
-    return _MARKED_BLOCK.sub(lambda match: _rewritten(match, folder), page)
+    return _MARKED_BLOCK.sub(lambda match: _rewrite_marker(match, folder), page)
 
 
 def write_page(path: Path) -> str:
-    """As `write`, for a page of this checkout."""
+    """Writes the figures of results files into a page of this checkout."""
     folder = Path(relpath(RESULTS, path.parent)).as_posix()
     return write(path.read_text(encoding="utf-8"), folder)
 
@@ -61,7 +61,7 @@ def read_rows(path: Path) -> list[Row]:
     Raises InputError if there is no such file.
     """
     if not path.is_file():
-        raise unknown("results", path.stem, [one.stem for one in sorted(path.parent.glob("*.json"))])
+        raise unknown_name("results", path.stem, [one.stem for one in sorted(path.parent.glob("*.json"))])
     return [
         {name: value for name, value in block.items() if name != "rows"} | row
         for block in json.loads(path.read_text(encoding="utf-8"))
@@ -73,26 +73,26 @@ def read_rows(path: Path) -> list[Row]:
 class _Marker:
     name: str
     layout: dict[str, list[str]]
-    kept: dict[str, list[str]]
+    conditions: dict[str, list[str]]
 
     @classmethod
-    def of(cls, text: str) -> _Marker:
+    def parse(cls, text: str) -> _Marker:
         name, *words = shlex.split(text)
         given = {key: value.split(",") for key, _, value in (word.partition("=") for word in words)}
-        layout = {key: value for key, value in given.items() if key in _LAYOUT}
-        return cls(name, layout, {key: value for key, value in given.items() if key not in _LAYOUT})
+        layout = {key: value for key, value in given.items() if key in _LAYOUT_KEYS}
+        return cls(name, layout, {key: value for key, value in given.items() if key not in _LAYOUT_KEYS})
 
     def rows(self) -> list[Row]:
-        rows = [row for row in read_rows(RESULTS / f"{self.name}.json") if self._keeps(row)]
+        rows = [row for row in read_rows(RESULTS / f"{self.name}.json") if self._matches(row)]
         if not rows:
-            raise InputError(f"no row of docs/results/{self.name}.json has {self.kept}")
+            raise InputError(f"no row of docs/results/{self.name}.json has {self.conditions}")
         return rows
 
-    def _keeps(self, row: Row) -> bool:
-        return all(_written(key, row) in values for key, values in self.kept.items())
+    def _matches(self, row: Row) -> bool:
+        return all(_marker_text(key, row) in values for key, values in self.conditions.items())
 
 
-def _written(key: str, row: Row) -> str:
+def _marker_text(key: str, row: Row) -> str:
     """A field as markers name it."""
     if key == "block":
         return block(row)
@@ -100,9 +100,9 @@ def _written(key: str, row: Row) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _rewritten(match: re.Match[str], folder: str) -> str:
+def _rewrite_marker(match: re.Match[str], folder: str) -> str:
     kind, text = match[1], match[2]
-    marker = _Marker.of(text)
+    marker = _Marker.parse(text)
     if kind == "value":
         rows = marker.rows()
         if len(rows) > 1:
@@ -119,7 +119,7 @@ def _table(marker: _Marker, folder: str) -> str:
     place = "here"
     if only := marker.layout.get("only"):
         rows, place = [row for row in rows if row["method"] in only], "of the whole table"
-    head, body = _pivot(marker, rows) if "by" in marker.layout else _flat(marker, rows)
+    head, body = _pivot(marker, rows) if "by" in marker.layout else _make_flat_table(marker, rows)
     lines = [head, ["---"] * len(head), *body]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows, compared, place)}"
@@ -128,14 +128,14 @@ def _table(marker: _Marker, folder: str) -> str:
 def _correct(rows: Sequence[Row], columns: Sequence[str]) -> int:
     """Marks the shown differences that are certain by Holm's method; returns how many are shown."""
     names = [name.partition(":")[::2] for name in columns if name.startswith("above")]
-    shown = [(row, name) for row in rows for name in names if _found(row, *name)]
-    adjusted = holm(np.array([_p_value(_found(row, *name)) for row, name in shown]))
+    shown = [(row, name) for row in rows for name in names if _difference_values(row, *name)]
+    adjusted = holm(np.array([_p_value(_difference_values(row, *name)) for row, name in shown]))
     for (row, (kind, method)), p_value in zip(shown, adjusted.tolist(), strict=True):
         row.setdefault("certain", {})[f"{kind}:{method}"] = p_value < 0.05
     return len(shown)
 
 
-def _found(row: Row, kind: str, method: str) -> list[float]:
+def _difference_values(row: Row, kind: str, method: str) -> list[float]:
     """A difference and its interval, in fractions; empty without one."""
     of = row.get(kind, {})
     found: list[float] = of.get(method) or next(
@@ -152,7 +152,7 @@ def _p_value(found: Sequence[float]) -> float:
     return float(2 * ndtr(-abs(mean) / max((high - low) / (2 * ndtri(0.975)), 1e-12)))
 
 
-def _flat(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def _make_flat_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = marker.layout["columns"]
     return [_head(name) for name in columns], [
         [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
@@ -192,14 +192,14 @@ def _caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "he
     days = sorted({row["date"] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     marks = {_mark(row) for row in rows}
-    old = f" {OLD} an earlier revision of the method." if OLD in marks else ""
-    old += f" {GONE} of a method that is gone, and not made anew." if GONE in marks else ""
+    old = f" {OLD_MARK} an earlier revision of the method." if OLD_MARK in marks else ""
+    old += f" {GONE_MARK} of a method that is gone, and not made anew." if GONE_MARK in marks else ""
     bold = f" Bold: certain by Holm's method among the {compared} differences {place}." if compared else ""
     return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{bold}{old}*"
 
 
 def _mark(row: Row) -> str:
-    mark = GONE if is_gone(f"method {row['method']}") else OLD
+    mark = GONE_MARK if is_gone(f"method {row['method']}") else OLD_MARK
     return mark if row.get("old") else ""
 
 
@@ -211,18 +211,18 @@ def block(row: Row) -> str:
 
 
 def _head(name: str) -> str:
-    return _COLUMNS[_known(name)][0].format(*name.split(":")[1:])
+    return _COLUMNS[_check_column(name)][0].format(*name.split(":")[1:])
 
 
 def _cell(name: str, row: Row) -> str:
-    show: Callable[..., str] = _COLUMNS[_known(name)][1]
+    show: Callable[..., str] = _COLUMNS[_check_column(name)][1]
     return show(row, *name.split(":")[1:]).replace("|", "\\|")
 
 
-def _known(name: str) -> str:
+def _check_column(name: str) -> str:
     base = name.partition(":")[0]
     if base not in _COLUMNS:
-        raise unknown("column", name, _COLUMNS)
+        raise unknown_name("column", name, _COLUMNS)
     return base
 
 
@@ -235,14 +235,14 @@ def _accuracy(row: Row) -> str:
     return _percent(row["accuracy"]) + ("" if error is None else f" ± {_percent(error)}")
 
 
-def _asked(row: Row) -> str:
+def _pool_size_cell(row: Row) -> str:
     size = row.get("mean_pool_size")
     return "–" if size is None else f"{size:.1f}"
 
 
-def _above(row: Row, method: str, kind: str = "above") -> str:
+def _difference_cell(row: Row, method: str, kind: str = "above") -> str:
     """The difference in points, and its 95 % interval; bold where it is certain among all of the table's."""
-    found = _found(row, kind, method)
+    found = _difference_values(row, kind, method)
     if not found:
         return "–"
     mean, low, high = map(points, found[:3])
@@ -254,9 +254,9 @@ def _budget(row: Row) -> str:
     return "" if row.get("budget") is None else f"≤ {row['budget']}"
 
 
-def _at_budget(row: Row) -> str:
-    """With the models asked where the method was free."""
-    asked = f" ({_asked(row)})" if row.get("budget") is None else ""
+def _budget_cell(row: Row) -> str:
+    """The budget's cell; where the method was free, with the number of models asked."""
+    asked = f" ({_pool_size_cell(row)})" if row.get("budget") is None else ""
     return _percent(row["accuracy"]) + asked
 
 
@@ -269,7 +269,7 @@ def _span(row: Row, name: str, digits: int) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def _chosen(row: Row) -> str:
+def _settings_cell(row: Row) -> str:
     """What a search chose; the defaults where it chose no others, or there was none."""
     settings = row.get("chosen", {})
     return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "the defaults"
@@ -287,25 +287,25 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "benchmark": ("data", lambda row: row["benchmark"]),
     "measure": ("by", lambda row: row["measure"]),
     "third": ("pools", lambda row: f"{_percent(row['from'], 0)} to {_percent(row['to'], 0)} points"),
-    "chosen": ("settings", _chosen),
+    "chosen": ("settings", _settings_cell),
     "data": ("data", _data),
     "block": ("fitted", lambda row: _BLOCKS[block(row)]),
     "budget": ("models asked, at most", _budget),
     "accuracy": ("accuracy %", lambda row: _percent(row["accuracy"])),
     "accuracy1": ("accuracy %", lambda row: _percent(row["accuracy"], 1)),
     "accuracy_seeds": ("accuracy %, ± over seeds", _accuracy),
-    "at_budget": ("accuracy % (models asked)", _at_budget),
+    "at_budget": ("accuracy % (models asked)", _budget_cell),
     "accuracy_asked": (
         "accuracy % (models asked)",
-        lambda row: f"{_percent(row['accuracy'])} ({_asked(row)})",
+        lambda row: f"{_percent(row['accuracy'])} ({_pool_size_cell(row)})",
     ),
     "stderr": ("± over documents", lambda row: _percent(row["stderr_docs"])),
-    "asked": ("models asked", _asked),
+    "asked": ("models asked", _pool_size_cell),
     "rounds": ("rounds", lambda row: f"{row['mean_rounds']:.1f}"),
     "cost": ("cents a 1,000 queries", lambda row: "–" if row["cost"] is None else f"{row['cost']:.1f}"),
-    "above": ("above `{}`, points", _above),
-    "above_base": ("against as it is, points", lambda row: _above(row, "", "above_base")),
-    "above_tasks": ("the same, over tasks", lambda row, method: _above(row, method, "above_tasks")),
+    "above": ("above `{}`, points", _difference_cell),
+    "above_base": ("against as it is, points", lambda row: _difference_cell(row, "", "above_base")),
+    "above_tasks": ("the same, over tasks", lambda row, method: _difference_cell(row, method, "above_tasks")),
     "answers_changed": ("answers changed, %", lambda row: _percent(row.get("changed", {}).get("answers"), 1)),
     "pools_changed": ("pools changed, %", lambda row: _percent(row.get("changed", {}).get("pools"), 1)),
     "seconds": ("seconds a seed", lambda row: f"{row['seconds']:.1f}"),

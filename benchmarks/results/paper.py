@@ -18,7 +18,7 @@ from rich.text import Text
 from benchmarks.studies.study import Point, load
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH
+from rlfocal.base.wording import MISSING_CELL
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE_PREFIX
 from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.methods import entry_of
@@ -28,7 +28,7 @@ from warehouse.scripts import script
 
 PRINTED_RESULTS = Path(__file__).with_name("paper.yaml")
 Ours = Mapping[tuple[str, str], float]
-"""By the key of a row and the column."""
+"""Our figures by the key of a row and the column."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Cell:
 
     column: str
     theirs: float | None
-    """None if the printed figure is not known."""
+    """The paper's figure; None if it is not known."""
     ours: float | None
-    """None if it was not evaluated."""
+    """Our figure; None if it was not evaluated."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PaperRow:
     cells: tuple[Cell, ...]
     note: str
     command: str
-    """What fills ours."""
+    """The command that computes our figures of the row."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
         for board in leaderboard(warehouse)
         if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0, ())
     }
-    return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED_RESULTS)["parts"])
+    return tuple(
+        _make_part(warehouse, described, boards) for described in read_yaml(PRINTED_RESULTS)["parts"]
+    )
 
 
 def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> None:
@@ -109,9 +111,9 @@ def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> N
         console.print()
 
 
-def _part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[str, Board]) -> PaperPart:
+def _make_part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[str, Board]) -> PaperPart:
     source, columns = described.get("source", "boards"), tuple(described["columns"])
-    ours = _ours(warehouse, source, described.get("benchmark", ""), boards)
+    ours = _our_figures(warehouse, source, described.get("benchmark", ""), boards)
     rows = []
     for row in described["rows"]:
         theirs, key = row.get("theirs", {}), row.get("method", row.get("point", row["label"]))
@@ -121,33 +123,33 @@ def _part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[st
     return PaperPart(described["name"], described["title"], columns, tuple(rows), described.get("note", ""))
 
 
-def _ours(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str, Board]) -> Ours:
+def _our_figures(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str, Board]) -> Ours:
     if source == "boards":
-        return {key: value for board in boards.values() for key, value in _of_board(board).items()}
+        return {key: value for board in boards.values() for key, value in _board_figures(board).items()}
     if source == "prices":
         prices = warehouse.rows("SELECT model, price FROM models WHERE price IS NOT NULL")
         return {(model, "price"): price for model, price in prices}
     board = boards.get(benchmark)
-    runs = {run.run_id: s.method for s in board.standings for run in s.runs} if board else {}
+    runs = {run.run_id: s.method for s in board.rows for run in s.runs} if board else {}
     if source == "times":
         taken = "SELECT method, avg(seconds) / 3600 FROM runs WHERE list_contains(?, run_id) GROUP BY method"
         return {(method, "training hours"): hours for method, hours in warehouse.rows(taken, [list(runs)])}
     if source == "learning":
-        return _of_learning(warehouse, [run for run, method in runs.items() if method == "rl_focal"])
+        return _learning_figures(warehouse, [run for run, method in runs.items() if method == "rl_focal"])
     path = warehouse.location.studies / f"{source}-{benchmark}-rl_focal.json"
     try:
         points = load(path).points if path.exists() else ()
     except InputError:
         return {}
-    return {key: value for point in points for key, value in _of_point(point).items()}
+    return {key: value for point in points for key, value in _point_figures(point).items()}
 
 
-def _of_board(board: Board) -> Ours:
+def _board_figures(board: Board) -> Ours:
     alone = {(f"{SINGLE_PREFIX}{one.model}", board.benchmark): 100 * one.accuracy for one in board.singles}
-    return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.standings}
+    return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.rows}
 
 
-def _of_learning(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
+def _learning_figures(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
     found: dict[tuple[str, str], float] = {}
     for phase, _, accuracy, *_ in warehouse.rows(script("queries/learning_curve"), [list(runs)]):
         found.setdefault((f"{phase.title()}, first episode", "accuracy %"), 100 * accuracy)
@@ -155,7 +157,7 @@ def _of_learning(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
     return found
 
 
-def _of_point(point: Point) -> Ours:
+def _point_figures(point: Point) -> Ours:
     known = {
         "accuracy %": 100 * point.accuracy,
         "¢ / 1,000": point.cost,
@@ -183,7 +185,7 @@ def _figure(value: float | None) -> str:
     ('72.70', '4,737', '0.014', '–')
     """
     if value is None:
-        return DASH
+        return MISSING_CELL
     return f"{value:,.0f}" if abs(value) >= 300 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 

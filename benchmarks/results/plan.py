@@ -20,24 +20,24 @@ from benchmarks.results.studies import StudyTable
 BENCHMARKS = ("bbh", "gsm8k", "mmlu")
 OUR_METHODS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
 ONLINE_LEARNERS = OUR_METHODS[:2]
-"""Those that go on learning online."""
-PAPER = ("rl_focal", "rl_focal_literal")
+"""Our methods that go on learning online."""
+PAPER_METHODS = ("rl_focal", "rl_focal_literal")
 """RL-Focal as it is here, and to the letter of the paper's text."""
 STRONG_RIVALS = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
 """The rivals that are hardest to beat."""
 WITH_TEXT = ("log_linear+text", "stacking+text")
-"""Those that fuse all models and read the question, as RL-Focal does."""
-ONLINE = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
-WITHOUT = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
+"""Methods that fuse all models and read the question, as RL-Focal does."""
+ONLINE_METHODS = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
+IMPOSSIBLE_METHODS = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
 """What the data do not allow: there are no choices, and no questions' texts."""
 
 
-def _beside(benchmark: str, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in WITHOUT.get(benchmark, ()))
+def _drop_impossible(benchmark: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in IMPOSSIBLE_METHODS.get(benchmark, ()))
 
 
-def _ours(benchmark: str) -> EvaluationTable:
-    names = _beside(benchmark, STRONG_RIVALS)
+def _make_table(benchmark: str) -> EvaluationTable:
+    names = _drop_impossible(benchmark, STRONG_RIVALS)
     above = ("best_single", *names)
     return EvaluationTable(
         benchmark, (*OUR_METHODS, *names), seeds=3, budgets=("1", "2", "3", "4"), above=above
@@ -75,10 +75,10 @@ ROUTERS = (
     "knn", "guarded_knn", "avengers", "uniroute", "eagle", "carrot_knn", "carrot_linear", "mlp", "svm", "mf",
     "irt", "graph_router", "routellm_sw", "hier_shrink", "model_sat",
 )  # fmt: skip
-"""Those that read the question and ask one model."""
+"""Methods that read the question and ask one model."""
 ENCODERS = {"TF-IDF": (), "MiniLM": ("encoder=sentence-transformers/all-MiniLM-L6-v2",)}
 
-PARTS = {
+ABLATED_PARTS = {
     "without the critic": ("has_critic=false",),
     "γ = λ = 0": ("gae_lambda=0",),
     "γ = 0.9": ("decider_gamma=0.9", "fusion_gamma=0.9"),
@@ -97,24 +97,25 @@ PARTS = {
     "Algorithm 1 with its first phase": ("decider_episodes=10",),
     "every model starts likely": ("start_others=100",),
 }
-"""Of rl_focal: what is changed, and by which settings."""
+"""The changes of rl_focal that are ablated, and their settings."""
 
 
-def _parts(benchmark: str, split: str) -> list[EvaluationTable]:
+def _make_ablations(benchmark: str, split: str) -> list[EvaluationTable]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
     learned = "rl_focal.has_floor=false"
     base = EvaluationTable(benchmark, ("rl_focal",), seeds=5, split=split, settings=(learned,), above=())
     settings = {
-        label: (learned, *(f"rl_focal.{setting}" for setting in changed)) for label, changed in PARTS.items()
+        label: (learned, *(f"rl_focal.{setting}" for setting in changed))
+        for label, changed in ABLATED_PARTS.items()
     }
     return [base, *(replace(base, settings=one, label=label, base=base) for label, one in settings.items())]
 
 
 RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "frozen": [EvaluationTable(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
-    "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
+    "ours": [*map(_make_table, BENCHMARKS), _PER_TASK],
     "paper": [
-        EvaluationTable(benchmark, PAPER, seeds=seeds, above=("best_single", "rl_focal"))
+        EvaluationTable(benchmark, PAPER_METHODS, seeds=seeds, above=("best_single", "rl_focal"))
         for benchmark, seeds in (("bbh", 3), ("gsm8k", 1), ("mmlu", 1))
     ],
     "tasks": [_WITH_TASK],
@@ -129,10 +130,13 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         for b in ("bbh", "mmlu")
     ],
     "online": [
-        *(EvaluationTable(b, (*ONLINE_LEARNERS, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
-        StreamTable((*ONLINE_LEARNERS, *ONLINE)),
+        *(
+            EvaluationTable(b, (*ONLINE_LEARNERS, *_drop_impossible(b, ONLINE_METHODS)), protocol="online")
+            for b in BENCHMARKS
+        ),
+        StreamTable((*ONLINE_LEARNERS, *ONLINE_METHODS)),
     ],
-    "parts": [*_parts("mmlu", "train-tasks:1/3"), *_parts("bbh", "train-random")],
+    "parts": [*_make_ablations("mmlu", "train-tasks:1/3"), *_make_ablations("bbh", "train-random")],
     "demo": [DemoTable(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [
         *map(LabelTable, BENCHMARKS),

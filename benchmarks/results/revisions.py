@@ -1,4 +1,4 @@
-"""Which code a result is of: a method's revision, as its recipes tell it."""
+"""The code that a result was computed by: a method's revision, from its recipes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.policy import RecipeOnline
 from rlfocal.evaluation.planning import parse_settings
 from rlfocal.methods import MethodArguments, make_method
-from rlfocal.methods.registry import settable
+from rlfocal.methods.registry import list_settings
 
-_SIZES = (100, 1_000, 10_000)
+_TRAIN_SIZES = (100, 1_000, 10_000)
 """Train documents for which recipes are compared: defaults may depend on how many there are."""
 
 
@@ -25,7 +25,7 @@ def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen"
     return _revision(method, tuple(settings), protocol)
 
 
-def current(method: str, settings: Sequence[str], protocol: str) -> str | None:
+def find_current_revision(method: str, settings: Sequence[str], protocol: str) -> str | None:
     """The revision of the code as it is; None if it has no such method or setting."""
     try:
         return _revision(method, tuple(settings), protocol)
@@ -36,11 +36,11 @@ def current(method: str, settings: Sequence[str], protocol: str) -> str | None:
 @cache
 def _revision(method: str, settings: tuple[str, ...], protocol: str) -> str:
     given, base = parse_settings(settings), method.partition(":")[0]
-    known = settable(make_method(method))
+    known = list_settings(make_method(method))
     own = {name: value for name, value in given.get("", {}).items() if name in known} | given.get(base, {})
     made = make_method(method, MethodArguments(settings=own))
     online = made.online_recipe if protocol == "online" and isinstance(made, RecipeOnline) else ""
-    recipes = [made.recipe(size) + online for size in _SIZES]
+    recipes = [made.recipe(size) + online for size in _TRAIN_SIZES]
     if len(set(recipes)) == 1 and len(recipes[0]) <= 12:
         return recipes[0]
     return sha256("\0".join(recipes).encode()).hexdigest()[:12]

@@ -16,8 +16,8 @@ from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import make_method
 from warehouse import Warehouse
 
-TRAIN, TEST, TURN, LATER = 400, 900, 300, 300
-BEFORE, AFTER = (0.9, 0.85, 0.4, 0.3, 0.35, 0.4), (0.3, 0.35, 0.4, 0.9, 0.85, 0.4)
+N_TRAIN, N_TEST, TURN_POSITION, SCORED_FROM = 400, 900, 300, 300
+ACCURACIES_BEFORE, ACCURACIES_AFTER = (0.9, 0.85, 0.4, 0.3, 0.35, 0.4), (0.3, 0.35, 0.4, 0.9, 0.85, 0.4)
 """How often each of six models is right, before the turn and after it."""
 
 
@@ -37,34 +37,36 @@ class StreamTable:
         return {"benchmark": "constructed streams", "protocol": "online", "settings": []}
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        return {"models": len(BEFORE), "documents": TEST}, [self._row(name) for name in self.methods]
+        return {"models": len(ACCURACIES_BEFORE), "documents": N_TEST}, [
+            self._row(name) for name in self.methods
+        ]
 
     def _row(self, method: str) -> dict[str, Any]:
-        costs, shares, just_after, late = [], [], [], np.arange(TEST) >= TURN + LATER
+        costs, shares, just_after, late = [], [], [], np.arange(N_TEST) >= TURN_POSITION + SCORED_FROM
         for seed in range(self.seeds):
-            steady, turned = turning(seed, TEST), turning(seed, TURN)
+            steady, turned = make_turning_stream(seed, N_TEST), make_turning_stream(seed, TURN_POSITION)
             [policy] = make_method(method).fit(steady.train, [seed])  # train does not turn
-            frozen, kept = (_right(policy, steady, protocol) for protocol in ("frozen", "online"))
+            frozen, kept = (_mark_right(policy, steady, protocol) for protocol in ("frozen", "online"))
             costs.append(frozen.mean() - kept.mean())
-            right = _right(policy, turned, "online")
+            right = _mark_right(policy, turned, "online")
             shares.append(right[late].mean() / best_constant(turned.test.rows(late)))
-            just_after.append(right[TURN : TURN + LATER].mean())
+            just_after.append(right[TURN_POSITION : TURN_POSITION + SCORED_FROM].mean())
         return {
             "method": method,
             "seeds": self.seeds,
-            "cost_of_steady": _spread(costs),
-            "after_turn": _spread(shares),
-            "just_after": _spread(just_after),
+            "cost_of_steady": _summarise_spread(costs),
+            "after_turn": _summarise_spread(shares),
+            "just_after": _summarise_spread(just_after),
             "revision": revision(method, (), "online"),
         }
 
 
-def _spread(values: list[float]) -> list[float]:
+def _summarise_spread(values: list[float]) -> list[float]:
     """The mean, the least and the most."""
     return [round(float(value), 6) for value in (np.mean(values), np.min(values), np.max(values))]
 
 
-def _right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _mark_right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     groups = [np.ones(len(data), dtype=np.bool_)]
     right: np.ndarray[Any, np.dtype[np.bool_]] = (
         decide_groups(data, groups, [policy], protocol).predictions == data.test.labels
@@ -72,19 +74,19 @@ def _right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.d
     return right
 
 
-def turning(
+def make_turning_stream(
     seed: int,
-    at: int,
-    before: Sequence[float] = BEFORE,
-    after: Sequence[float] = AFTER,
-    train: int = TRAIN,
-    test: int = TEST,
+    turn: int,
+    before: Sequence[float] = ACCURACIES_BEFORE,
+    after: Sequence[float] = ACCURACIES_AFTER,
+    train: int = N_TRAIN,
+    test: int = N_TEST,
 ) -> Dataset:
     """Train documents, then test documents; from the `at`-th of these on other models are right."""
     rng = np.random.default_rng(seed)
     n, m = train + test, len(before)
     labels = rng.integers(0, 4, n)
-    right = rng.random((n, m)) < np.where((np.arange(n) < train + at)[:, None], before, after)
+    right = rng.random((n, m)) < np.where((np.arange(n) < train + turn)[:, None], before, after)
     said = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, right.shape)) % 4)
     probs = np.full((n, m, 4), 0.1 / 3)
     np.put_along_axis(probs, said[..., None], 0.9, axis=2)

@@ -91,14 +91,14 @@ class StudyTable:
             "x": point.x,
             "seeds": point.seeds,
             "accuracy": round(point.accuracy, 6),
-            "stderr_seeds": _rounded(point.stderr_seeds, 6),
+            "stderr_seeds": _round(point.stderr_seeds, 6),
             "stderr_docs": round(point.stderr_docs, 6),
-            "mean_pool_size": _rounded(point.mean_pool_size, 4),
+            "mean_pool_size": _round(point.mean_pool_size, 4),
             "cost": point.cost,
-            "seconds": _rounded(point.seconds, 2),
+            "seconds": _round(point.seconds, 2),
             "revision": revision(method, settings, self.about["protocol"]),
         }
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)

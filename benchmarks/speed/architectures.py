@@ -43,13 +43,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED_ATTENTION,
 }
 """What config.json says of the models of pools/paper.yaml, by how hf_repo begins: where it is not at hand."""
-HEADS = 2
-CONTEXT = 512
-SPREAD = 4.0
+N_HEADS = 2
+CONTEXT_TOKENS = 512
+WEIGHT_FACTOR = 4.0
 """Factor of random weights: with their usual size, all tokens would be equally likely."""
-TOLERANCE = 0.15
+LOGPROB_TOLERANCE = 0.15
 """Nats by which log-probs of these models may differ from float32's where layers compute in bfloat16."""
-DOCUMENTS = 8
+N_DOCUMENTS = 8
 SAMPLING = SamplingSettings(passes=2, temperature=0.6, top_p=0.95, max_tokens=8, stop=(), seed=0)
 
 
@@ -75,7 +75,7 @@ class ArchitectureCheck:
 
     @property
     def is_right(self) -> bool:
-        is_close = self.max_difference <= TOLERANCE and not self.n_other_flags
+        is_close = self.max_difference <= LOGPROB_TOLERANCE and not self.n_other_flags
         return is_close and not self.n_other_passes and self.slower is None
 
 
@@ -114,9 +114,9 @@ def check_architecture(model: ModelSpec, backend: str, documents: Sequence[Docum
 
 def questions() -> list[Document]:
     """Eight of the embedded pool's benchmarks, of one and of several tokens a choice."""
-    tasks = load_tasks(load_pool("lab").benchmarks, DOCUMENTS)
+    tasks = load_tasks(load_pool("lab").benchmarks, N_DOCUMENTS)
     chosen = [task for task in tasks if task.sampling is None]
-    return [document for task in (chosen[0], chosen[-1]) for document in task.documents[: DOCUMENTS // 2]]
+    return [document for task in (chosen[0], chosen[-1]) for document in task.documents[: N_DOCUMENTS // 2]]
 
 
 def shape_of(model: ModelSpec) -> dict[str, Any]:
@@ -137,20 +137,20 @@ def save_tiny(model: ModelSpec, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     shape = shape_of(model)
-    heads = shape.get("num_attention_heads", HEADS)
+    heads = shape.get("num_attention_heads", N_HEADS)
     is_grouped = shape.get("num_key_value_heads", heads) < heads
     size = shape.get("head_dim") or shape["hidden_size"] // heads
-    tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT)
+    tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT_TOKENS)
     made = shape | {
         "head_dim": size,
-        "hidden_size": HEADS * size,
+        "hidden_size": N_HEADS * size,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": 1 if is_grouped else HEADS,
+        "num_attention_heads": N_HEADS,
+        "num_key_value_heads": 1 if is_grouped else N_HEADS,
         "num_local_experts": 4,
         "vocab_size": len(tokenizer),
-        "max_position_embeddings": CONTEXT,
+        "max_position_embeddings": CONTEXT_TOKENS,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": None,
@@ -161,7 +161,7 @@ def save_tiny(model: ModelSpec, folder: Path) -> None:
     with torch.no_grad():
         for name, parameter in tiny.named_parameters():
             if parameter.dim() > 1 and "norm" not in name:
-                parameter.mul_(SPREAD)
+                parameter.mul_(WEIGHT_FACTOR)
     tiny.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -169,8 +169,8 @@ def save_tiny(model: ModelSpec, folder: Path) -> None:
 def _check(model: ModelSpec, backend: str, folder: Path, documents: Sequence[Document]) -> ArchitectureCheck:
     import torch
 
-    spec = {"model": model.model, "hf_repo": str(folder), "params_b": 0.001, "context_length": CONTEXT}
-    expected = _on_cpu(ModelSpec.model_validate(spec | {"dtype": "float32"}), documents)
+    spec = {"model": model.model, "hf_repo": str(folder), "params_b": 0.001, "context_length": CONTEXT_TOKENS}
+    expected = _score_on_cpu(ModelSpec.model_validate(spec | {"dtype": "float32"}), documents)
     engine = start_engine(ModelSpec.model_validate(spec | {"dtype": "bfloat16"}), backend, 1)
     started = perf_counter()
     scores = list(engine.score(documents))
@@ -194,7 +194,7 @@ def _check(model: ModelSpec, backend: str, folder: Path, documents: Sequence[Doc
     )
 
 
-def _on_cpu(spec: ModelSpec, documents: Sequence[Document]) -> list[tuple[ChoiceScore, ...]]:
+def _score_on_cpu(spec: ModelSpec, documents: Sequence[Document]) -> list[tuple[ChoiceScore, ...]]:
     """Scores in float32 on the CPU, wherever engines run otherwise."""
     from transformers import AutoModelForCausalLM
 
@@ -214,6 +214,6 @@ def _is_other(expected: ChoiceScore, score: ChoiceScore) -> bool:
 
     What has more than half of the probability is the likeliest; what has less than a hundredth is not.
     """
-    likely = all(logprob > math.log(0.5) + TOLERANCE for logprob in expected.token_logprobs)
+    likely = all(logprob > math.log(0.5) + LOGPROB_TOLERANCE for logprob in expected.token_logprobs)
     unlikely = min(expected.token_logprobs) < math.log(0.01)
     return score.is_greedy != expected.is_greedy and (likely or unlikely)

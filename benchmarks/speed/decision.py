@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.speed.training import CHOICES, generated
+from benchmarks.speed.training import N_CHOICES, generate_rows
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
@@ -23,14 +23,14 @@ from rlfocal.serving import Router
 if TYPE_CHECKING:
     from rlfocal.methods.learning.agents import TrainedAgents
 
-WORDS = 60
-"""Of a generated question."""
+QUESTION_WORDS = 60
+"""The number of words of a generated question."""
 WARM_UP = 50
 """Decisions before the first that counts."""
-BATCH = 1_000
+BATCH_DOCUMENTS = 1_000
 """Documents decided at once."""
-BATCHES = 11
-"""Of which the first does not count."""
+N_BATCHES = 11
+"""The number of batches, the first of which does not count."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,26 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     to a Router, without and with a question's text: which models to ask, step by step until enough have
     answered, and the answer.
     """
-    from rlfocal.methods.learning.networks import one_thread
+    from rlfocal.methods.learning.networks import use_one_thread
 
-    rows = asked(generated(600, models, CHOICES, seed), seed)
+    rows = add_questions(generate_rows(600, models, N_CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
-    batch = rows.take(np.arange(BATCH) % len(rows))
+    batch = rows.take(np.arange(BATCH_DOCUMENTS) % len(rows))
     outputs = [dict(zip(rows.models, of_document, strict=True)) for of_document in rows.logprobs.tolist()]
     at = [row % len(rows) for row in range(WARM_UP + decisions)]
     silent = [("", outputs[row]) for row in at]
     worded = [(rows.questions[row], outputs[row]) for row in at]
     timed: dict[str, list[float]] = {}
-    with one_thread():
-        for name, agents in _loaded(rows, seed).items():
+    with use_one_thread():
+        for name, agents in _load_agents(rows, seed).items():
             router = Router(agents)
             timed[f"{name}, a document to decide"] = _microseconds(partial(decide, agents), documents)
-            per_batch = _microseconds(partial(decide, agents), [batch] * BATCHES, warm_up=1)
-            timed[f"{name}, a document of {BATCH:,} to decide"] = [us / BATCH for us in per_batch]
-            for about, queries in (("", silent), (f" of {WORDS} words", worded)):
-                queries_timed = [_timed(router, *query) for query in queries][WARM_UP:]
+            per_batch = _microseconds(partial(decide, agents), [batch] * N_BATCHES, warm_up=1)
+            timed[f"{name}, a document of {BATCH_DOCUMENTS:,} to decide"] = [
+                us / BATCH_DOCUMENTS for us in per_batch
+            ]
+            for about, queries in (("", silent), (f" of {QUESTION_WORDS} words", worded)):
+                queries_timed = [_time_calls(router, *query) for query in queries][WARM_UP:]
                 timed[f"{name}, a query{about}"] = [sum(steps) for steps in queries_timed]
                 timed[f"{name}, a query{about}, each step"] = [
                     step for steps in queries_timed for step in steps
@@ -88,16 +90,16 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
         Latency(way, float(np.median(us)), float(np.quantile(us, 0.99)), reference / float(np.median(us)))
         for way, us in timed.items()
     ]
-    return DecisionBench(models, CHOICES, decisions, latencies)
+    return DecisionBench(models, N_CHOICES, decisions, latencies)
 
 
-def asked(rows: Dataset, seed: int) -> Dataset:
+def add_questions(rows: Dataset, seed: int) -> Dataset:
     """The same documents with questions of random words."""
-    drawn = np.random.default_rng(seed).integers(0, 3_000, size=(len(rows), WORDS))
+    drawn = np.random.default_rng(seed).integers(0, 3_000, size=(len(rows), QUESTION_WORDS))
     return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 
 
-def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
+def _load_agents(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     """Agents by method, from their checkpoints."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
     from rlfocal.methods.variants import load_checkpoint
@@ -116,7 +118,7 @@ def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     return loaded
 
 
-def _timed(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
+def _time_calls(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
     """Microseconds of every `choose` and of `fuse`."""
     taken = []
     heard: dict[str, Output] = {}

@@ -20,7 +20,7 @@ from rlfocal.base.errors import RunError
 
 PR_SET_CHILD_SUBREAPER = 36
 REFERENCES = References(FOLDER / "demo.json")
-SMALL = ("--models", "lab-llama-small,lab-gemma-small", "--benchmarks", "lab-gpqa", "--limit", "20")
+SMALL_OPTIONS = ("--models", "lab-llama-small,lab-gemma-small", "--benchmarks", "lab-gpqa", "--limit", "20")
 STAGES = {
     "start": ["--help"],
     "extract": ["extract", "--pool", "lab"],
@@ -37,19 +37,19 @@ class DemoBench(NamedTuple):
     work_seconds: float
     """CPU seconds of the fixed piece of work."""
     commit: str | None
-    """Of the reference."""
+    """The commit of the reference."""
 
 
 def bench_demo(*, whole: bool, on_progress: Callable[[str], None]) -> DemoBench:
     """Runs the stages in a folder of their own: the whole pool, or two models on one benchmark."""
     size = size_of(whole)
-    commit, last = REFERENCES.newest(size)
+    commit, last = REFERENCES.find_newest(size)
     measured: list[tuple[str, float, float]] = []
     work = [do_fixed_work()]
     with TemporaryDirectory() as folder:
         for name, words in STAGES.items():
             on_progress(f"demo: {name}")
-            chosen = () if whole or "--pool" not in words else SMALL
+            chosen = () if whole or "--pool" not in words else SMALL_OPTIONS
             command = [sys.executable, "-P", "-c", "from rlfocal.cli import main; main()", *words, *chosen]
             measured.append((name, *measure(command, Path(folder))))
             work.append(do_fixed_work())
@@ -69,7 +69,9 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float]:
     It waits for every child of this process, which becomes the parent of orphans.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become this process's children
-    environment = {name: value for name, value in os.environ.items() if name not in _unset(os.environ)}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in _list_unset_variables(os.environ)
+    }
     own = {"PREFECT_HOME": str(folder / "prefect"), "XDG_DATA_HOME": str(folder / "data")}
     before, begun = _used_by_children(), time.monotonic()
     with (folder / "said").open("w+") as said:
@@ -84,7 +86,7 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float]:
     return _used_by_children() - before, time.monotonic() - begun
 
 
-def _unset(environment: Mapping[str, str]) -> list[str]:
+def _list_unset_variables(environment: Mapping[str, str]) -> list[str]:
     """Variables under which the command would use another warehouse or server."""
     return [name for name in environment if name.startswith(("RLFOCAL_", "PREFECT_"))]
 

@@ -23,16 +23,16 @@ from rlfocal.statistics.votes import plurality
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
-WINDOW = 500
-POOL = 5
+WINDOW_DOCUMENTS = 500
+POOL_SIZE = 5
 LARGE_POOL, LARGE_POOLS = 10, 1000
-SAMPLE = 20  # pools or windows on which a slow reference is measured
+SAMPLE_SIZE = 20  # pools or windows on which a slow reference is measured
 
 
 @dataclass(frozen=True)
 class DiversitySizes:
     models: int = 12
-    """Of which every pool is taken."""
+    """The number of models of which every pool is taken."""
     documents: int = 14_042
     many_models: int = 100
     many_documents: int = 1_000_000
@@ -46,11 +46,11 @@ class DiversityMeasurement:
     way: str
     seconds: float
     times_faster: float
-    """Than the reference, which is the first way of the same work."""
+    """How many times faster than the reference, which is the first way of the same work."""
     max_difference: float | None = None
     """Largest difference from the reference, where both say the same."""
     peak_bytes: int | None = None
-    """Of the process's memory, Python and all, where it did nothing else."""
+    """The process's peak memory, Python included, where it did nothing else."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ def bench_diversity(sizes: DiversitySizes, on_progress: Callable[[str], None]) -
     measured: list[DiversityMeasurement] = []
     with tempfile.TemporaryDirectory() as folder:
         on_progress(f"{sizes.models} models × {sizes.documents:,} documents × 4 choices")
-        with _made(Path(folder) / "few", sizes.models, sizes.documents, choices=4) as warehouse:
+        with _make_warehouse(Path(folder) / "few", sizes.models, sizes.documents, choices=4) as warehouse:
             measured += _every_pool(warehouse, on_progress)
-            measured += _over_time(warehouse, on_progress)
+            measured += _measure_over_time(warehouse, on_progress)
         measured += _batch(sizes, on_progress)
         on_progress(f"{sizes.many_models} models × {sizes.many_documents:,} documents × 2 choices")
         place = Path(folder) / "many"
-        _made(place, sizes.many_models, sizes.many_documents, choices=2).close()
-        measured += _one_pool_of_many(place, sizes, on_progress)
-    return DiversityBench(len(os.sched_getaffinity(0)), sizes, SAMPLE, measured)
+        _make_warehouse(place, sizes.many_models, sizes.many_documents, choices=2).close()
+        measured += _measure_large_pool(place, sizes, on_progress)
+    return DiversityBench(len(os.sched_getaffinity(0)), sizes, SAMPLE_SIZE, measured)
 
 
-def _made(place: Path, models: int, documents: int, choices: int) -> Warehouse:
+def _make_warehouse(place: Path, models: int, documents: int, choices: int) -> Warehouse:
     warehouse = open_warehouse(place)
     size = {"documents": documents, "choices": choices}
     with warehouse.transaction("make up answers"):
@@ -100,65 +100,70 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
     data = load_dataset(warehouse, "made-up")
     n_models = len(data.models)
     pools = diversity.every_pool(n_models, n_models)
-    at = np.random.default_rng(0).choice(len(pools), min(SAMPLE, len(pools)), replace=False)
+    at = np.random.default_rng(0).choice(len(pools), min(SAMPLE_SIZE, len(pools)), replace=False)
     scale = len(pools) / len(at)
 
     work = f"focal diversity of every pool ({len(pools):,}) of 2 to {n_models} models"
     on_progress(work)
-    eq8 = _timed(lambda: [focal_diversity_of_pool(data.correct[:, pools[i]]) for i in at], scale)
-    ours = _timed(lambda: diversity.focal_diversity(data.correct, pools))
+    eq8 = _time_work(lambda: [focal_diversity_of_pool(data.correct[:, pools[i]]) for i in at], scale)
+    ours = _time_work(lambda: diversity.focal_diversity(data.correct, pools))
     yield DiversityMeasurement(work, "Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
     yield _row(work, "rlfocal", ours, eq8, at)
 
     work = "with plurality accuracy"
     on_progress(work)
 
-    def literally() -> list[float]:
+    def vote_pool_by_pool() -> list[float]:
         votes = (plurality(data.predictions, pools[i], "choices") for i in at)
         return [float((said == data.labels).mean()) for said in votes]
 
-    voted = _timed(literally, scale)
+    voted = _time_work(vote_pool_by_pool, scale)
     both = TimedValue(eq8.seconds + voted.seconds, voted.value)
-    accuracy = _timed(lambda: diversity.plurality_accuracy(data.predictions, data.labels, pools))
+    accuracy = _time_work(lambda: diversity.plurality_accuracy(data.predictions, data.labels, pools))
     sql = "SELECT plurality_accuracy FROM all_pools('made-up', ?)"
-    table = _timed(lambda: _numbers(warehouse, sql, [n_models])[:, 0])
+    table = _time_work(lambda: _numbers(warehouse, sql, [n_models])[:, 0])
     yield DiversityMeasurement(work, "Eq (8) and a vote pool by pool, scaled", both.seconds, 1.0)
     yield _row(work, "rlfocal", TimedValue(ours.seconds + accuracy.seconds, accuracy.value), both, at)
     yield _row(work, "SQL: all_pools", table, both, at)
 
-    work = f"focal diversity of every pool at every document, window {WINDOW}"
+    work = f"focal diversity of every pool at every document, window {WINDOW_DOCUMENTS}"
     on_progress(work)
-    steps = _timed(
-        lambda: [diversity.pool_diversity_over_time(*_answers(data), pools[i], WINDOW) for i in at], scale
+    steps = _time_work(
+        lambda: [diversity.pool_diversity_over_time(*_answers(data), pools[i], WINDOW_DOCUMENTS) for i in at],
+        scale,
     )
 
     def each_step() -> np.ndarray:
-        blocks = diversity.focal_diversity_over_time(data.correct, pools, WINDOW)
+        blocks = diversity.focal_diversity_over_time(data.correct, pools, WINDOW_DOCUMENTS)
         return np.vstack([block[:, at] for _, block in blocks]).T
 
-    slid = _timed(each_step)
+    slid = _time_work(each_step)
     yield DiversityMeasurement(work, "all statistics pool by pool, scaled", steps.seconds, 1.0)
     expected = np.array([s.focal_diversity for s in steps.value])
     yield _row(work, "rlfocal", slid, TimedValue(steps.seconds, expected))
 
 
-def _over_time(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
+def _measure_over_time(
+    warehouse: Warehouse, on_progress: Callable[[str], None]
+) -> Iterator[DiversityMeasurement]:
     data = load_dataset(warehouse, "made-up")
-    size = min(POOL, len(data.models))
+    size = min(POOL_SIZE, len(data.models))
     pool = np.arange(len(data.models)) < size
-    work = f"all statistics of a pool of {size} at every document, window {WINDOW}"
+    work = f"all statistics of a pool of {size} at every document, window {WINDOW_DOCUMENTS}"
     on_progress(work)
-    ends = np.random.default_rng(0).choice(len(data), min(SAMPLE, len(data)), replace=False)
+    ends = np.random.default_rng(0).choice(len(data), min(SAMPLE_SIZE, len(data)), replace=False)
 
-    def anew() -> list[float]:
-        windows = (slice(max(0, end - WINDOW), end) for end in ends)
+    def recompute_kappa() -> list[float]:
+        windows = (slice(max(0, end - WINDOW_DOCUMENTS), end) for end in ends)
         each = (diversity.pool_diversity(data.predictions[w], data.labels[w], pool[None]) for w in windows)
         return [float(s.kappa[0]) for s in each]
 
-    reference = _timed(anew, len(data) / len(ends))
-    ours = _timed(lambda: diversity.pool_diversity_over_time(*_answers(data), pool, WINDOW).kappa)
+    reference = _time_work(recompute_kappa, len(data) / len(ends))
+    ours = _time_work(
+        lambda: diversity.pool_diversity_over_time(*_answers(data), pool, WINDOW_DOCUMENTS).kappa
+    )
     sql = "SELECT kappa FROM pool_diversity_over_time('made-up', ?, ?) ORDER BY position"
-    table = _timed(lambda: _numbers(warehouse, sql, [list(data.models[:size]), WINDOW])[:, 0])
+    table = _time_work(lambda: _numbers(warehouse, sql, [list(data.models[:size]), WINDOW_DOCUMENTS])[:, 0])
     yield DiversityMeasurement(work, "every window anew, scaled", reference.seconds, 1.0)
     yield _row(work, "rlfocal", ours, reference, ends)
     yield _row(work, "SQL: pool_diversity_over_time", table, reference, ends)
@@ -175,14 +180,16 @@ def _batch(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> Iterato
     work = f"all statistics of {LARGE_POOLS:,} pools of {size} of {sizes.many_models} models"
     on_progress(work)
     correct = predictions == labels[:, None]
-    at = np.arange(min(SAMPLE, LARGE_POOLS))
-    eq8 = _timed(lambda: [focal_diversity_of_pool(correct[:, chosen[i]]) for i in at], LARGE_POOLS / len(at))
-    ours = _timed(lambda: diversity.pool_diversity(predictions, labels, chosen).focal_diversity)
+    at = np.arange(min(SAMPLE_SIZE, LARGE_POOLS))
+    eq8 = _time_work(
+        lambda: [focal_diversity_of_pool(correct[:, chosen[i]]) for i in at], LARGE_POOLS / len(at)
+    )
+    ours = _time_work(lambda: diversity.pool_diversity(predictions, labels, chosen).focal_diversity)
     yield DiversityMeasurement(work, "focal diversity alone: Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
     yield _row(work, "rlfocal", ours, eq8, at)
 
 
-def _one_pool_of_many(
+def _measure_large_pool(
     place: Path, sizes: DiversitySizes, on_progress: Callable[[str], None]
 ) -> Iterator[DiversityMeasurement]:
     size = min(LARGE_POOL, sizes.many_models)
@@ -212,7 +219,7 @@ def _one_pool_of_many(
 def _query(send: Send, place: str, name: str, models: list[str]) -> None:
     """Runs in a process of its own."""
     with open_warehouse(place, read_only=True) as warehouse:
-        timed = _timed(partial(warehouse.rows, script(name), [models]))
+        timed = _time_work(partial(warehouse.rows, script(name), [models]))
     send((timed.seconds, round(1e6 * peak_megabytes())))
 
 
@@ -225,7 +232,7 @@ def _numbers(warehouse: Warehouse, sql: str, params: list[Any]) -> np.ndarray:
     return np.array(warehouse.rows(sql, params), dtype=np.float64)
 
 
-def _timed(work: Callable[[], Any], scale: float = 1.0) -> TimedValue:
+def _time_work(work: Callable[[], Any], scale: float = 1.0) -> TimedValue:
     started = perf_counter()
     value = work()
     return TimedValue(scale * (perf_counter() - started), value)

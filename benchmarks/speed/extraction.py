@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.speed.questions import (
-    CONTEXT,
+    CONTEXT_TOKENS,
     multiple_choice,
     open_questions,
     save_random_model,
@@ -32,14 +32,14 @@ from rlfocal.extraction.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ThinkingSpec
 
-PASSES = 10
+N_PASSES = 10
 ANSWER_TOKENS = 60  # a tenth of the prompt
 THINKING = ThinkingSpec(
     budget=ANSWER_TOKENS, traces=4, markers=("", "Answer:"), text_markers=True, lead_in=" :", top_p=0.95
 )
 """No random model ends a trace before its budget."""
 HF_BATCH = 8
-HIDDEN, LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
+HIDDEN_SIZES, N_LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ExtractionMeasurement:
     way: str
     seconds: float
     times_faster: float
-    """Than the reference, which is the first way of the same work and engine."""
+    """How many times faster than the reference, the first way of the same work and engine."""
     computed: int | None = None
     """Prompt tokens that were computed."""
     unique: int | None = None
@@ -60,12 +60,12 @@ class ExtractionMeasurement:
     agreement: float | None = None
     """Share of documents on which both find the same choice likeliest."""
     share_of_peak: float | None = None
-    """Of the GPU's dense bfloat16 rate; None on a CPU."""
+    """The share of the GPU's dense bfloat16 rate; None on a CPU."""
 
 
 @dataclass(frozen=True)
 class ExtractionSetup:
-    """What was measured on."""
+    """The engine, model and documents of a measurement."""
 
     engine: str
     params: int
@@ -125,7 +125,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     dtype = "bfloat16" if device == "cuda" else "float32"
     place = Path(model or f"{folder}/random")
     if model is None and not place.exists():
-        save_random_model(place, HIDDEN[device], LAYERS[device], dtype)
+        save_random_model(place, HIDDEN_SIZES[device], N_LAYERS[device], dtype)
     rival, forgetful, ours, computed = (_vllm if engine == "vllm" else _hf)(str(place), dtype)
     tokenizer = rival.tokenizer
     params = count_parameters(str(place))
@@ -142,19 +142,19 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
             send(ExtractionSetup(engine, params, device, dtype, size, n, length))
         unique = _unique(encoded)
         send(f"{engine}: {work}, lm-eval's way")
-        reference = _timed(lambda d=documents: _lm_eval_scores(rival, d), computed)  # type: ignore[misc]
+        reference = _time_work(lambda d=documents: _lm_eval_scores(rival, d), computed)  # type: ignore[misc]
         send(f"{engine}: {work}, ours")
-        own = _timed(lambda d=documents: _our_scores(ours, d), computed)  # type: ignore[misc]
+        own = _time_work(lambda d=documents: _our_scores(ours, d), computed)  # type: ignore[misc]
         send(_row(work, f"lm-eval {engine}", reference, reference, unique, params, gpu))
         send(_row(work, f"rlfocal {engine}", own, reference, unique, params, gpu))
     prompts = open_questions(max(2, n // 10))
-    send(f"{engine}: {PASSES} passes")
-    many = _timed(lambda: _lm_eval_passes(rival, prompts), computed)
-    one = _timed(lambda: _our_passes(ours, prompts), computed)
+    send(f"{engine}: {N_PASSES} passes")
+    many = _time_work(lambda: _lm_eval_passes(rival, prompts), computed)
+    one = _time_work(lambda: _our_passes(ours, prompts), computed)
     unique = unique_tokens(PromptEncoder(tokenizer).prompts(prompts))
-    passes = partial(_row, f"{PASSES} passes", unique=unique, params=params, gpu=None)
+    passes = partial(_row, f"{N_PASSES} passes", unique=unique, params=params, gpu=None)
     if forgetful is not None:
-        full = _timed(lambda: _lm_eval_passes(forgetful, prompts), computed)
+        full = _time_work(lambda: _lm_eval_passes(forgetful, prompts), computed)
         send(passes(f"lm-eval {engine}, no prefix cache", full, full))
         send(passes(f"lm-eval {engine}, with it", many, full))
         send(passes(f"rlfocal {engine}", one, full))
@@ -163,8 +163,8 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
         send(passes(f"rlfocal {engine}", one, many))
     asked = multiple_choice(max(2, n // 10), words_a_choice=5)
     send(f"{engine}: {THINKING.traces} traces, then choices")
-    apart = _timed(lambda: _lm_eval_thoughts(rival, asked), computed)
-    thought = _timed(lambda: _our_thoughts(ours, asked), computed)
+    apart = _time_work(lambda: _lm_eval_thoughts(rival, asked), computed)
+    thought = _time_work(lambda: _our_thoughts(ours, asked), computed)
     thoughts = partial(_row, f"{THINKING.traces} traces, then choices", unique=None, params=params, gpu=None)
     send(thoughts(f"lm-eval {engine}, two passes", apart, apart))
     send(thoughts(f"rlfocal {engine}", thought, apart))
@@ -174,7 +174,7 @@ def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] |
     """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
     from rlfocal.extraction.engines import vllm
 
-    llm = vllm.start(model=model, dtype=dtype, max_model_len=CONTEXT, disable_log_stats=False)
+    llm = vllm.start(model=model, dtype=dtype, max_model_len=CONTEXT_TOKENS, disable_log_stats=False)
 
     def computed() -> int:
         return sum(
@@ -183,8 +183,8 @@ def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] |
             if metric.name == "vllm:prompt_tokens_by_source" and metric.labels["source"] == "local_compute"
         )
 
-    rival = lm_eval_backend(llm, model, dtype, CONTEXT)
-    forgetful = lm_eval_backend(llm, model, dtype, CONTEXT, forgetful=True)
+    rival = lm_eval_backend(llm, model, dtype, CONTEXT_TOKENS)
+    forgetful = lm_eval_backend(llm, model, dtype, CONTEXT_TOKENS, forgetful=True)
     return rival, forgetful, vllm.VLLMEngine(llm, rival.tokenizer), computed
 
 
@@ -223,7 +223,7 @@ def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
     return rival, None, HFEngine(loaded, tokenizer), None
 
 
-def _timed(work: Callable[[], np.ndarray | None], computed: Callable[[], int] | None) -> TimedScores:
+def _time_work(work: Callable[[], np.ndarray | None], computed: Callable[[], int] | None) -> TimedScores:
     before = computed() if computed else 0
     started = perf_counter()
     with contextlib.redirect_stderr(io.StringIO()):  # lm-eval's bars
@@ -270,7 +270,7 @@ def _our_scores(engine: Engine, documents: Sequence[Document]) -> np.ndarray:
 
 
 def _lm_eval_passes(rival: Any, documents: Sequence[Document]) -> None:
-    _lm_eval_texts(rival, documents, PASSES, ANSWER_TOKENS)
+    _lm_eval_texts(rival, documents, N_PASSES, ANSWER_TOKENS)
 
 
 def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, tokens: int) -> list[str]:
@@ -287,7 +287,7 @@ def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, token
 
 
 def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
-    list(engine.sample(documents, SamplingSettings(PASSES, 0.6, 0.95, ANSWER_TOKENS, (), 0)))
+    list(engine.sample(documents, SamplingSettings(N_PASSES, 0.6, 0.95, ANSWER_TOKENS, (), 0)))
 
 
 def _unique(encoded: Sequence[EncodedDocument]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.speed.extraction import count_parameters
 from benchmarks.speed.questions import multiple_choice, save_random_model, unique_tokens
-from rlfocal.base.errors import RunError, unknown
+from rlfocal.base.errors import RunError, unknown_name
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.engines.tokens import PromptEncoder
@@ -20,7 +20,7 @@ from rlfocal.extraction.estimate import gpu_of, weights_gb
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ModelSpec
 
-SPARE = 1.1
+MEMORY_ALLOWANCE = 1.1
 """Peak memory over what is planned, and a GB for logits, beyond which the plan counts as wrong."""
 
 
@@ -32,7 +32,7 @@ class Size(NamedTuple):
     vocabulary: int
 
 
-SIZES = {
+MODEL_SIZES = {
     "toy": Size(64, 2, 32_000),
     "1b": Size(2048, 16, 128_256),
     "8b": Size(4096, 34, 128_256),
@@ -55,7 +55,7 @@ class EngineCheck:
     tokens_per_second: float
     """Distinct prompt tokens a second."""
     share_of_peak: float | None
-    """Of the GPU's dense bfloat16 rate; None on a CPU or an unknown GPU."""
+    """The share of the GPU's dense bfloat16 rate; None on a CPU or an unknown GPU."""
     peak_gb: float | None
     """Memory that torch had allocated at most; None on a CPU, and for vLLM, which claims a fixed share."""
     planned_gb: float
@@ -64,7 +64,7 @@ class EngineCheck:
     @property
     def is_right(self) -> bool:
         """Whether log-probs are within rounding, and memory within the plan."""
-        fits = self.peak_gb is None or self.peak_gb <= SPARE * self.planned_gb + 1
+        fits = self.peak_gb is None or self.peak_gb <= MEMORY_ALLOWANCE * self.planned_gb + 1
         return self.max_difference <= self.tolerance and fits
 
 
@@ -76,8 +76,8 @@ def check_gpu(
     Raises InputError for an unknown size, and RunError if an engine fails.
     """
     for size in sizes:
-        if size not in SIZES:
-            raise unknown("size", size, SIZES, "--sizes")
+        if size not in MODEL_SIZES:
+            raise unknown_name("size", size, MODEL_SIZES, "--sizes")
     found: list[EngineCheck] = []
 
     def note(_: str, event: Any) -> None:
@@ -101,7 +101,7 @@ def _refer(send: Send, size: str, n: int, folder: str) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported
     import torch
 
-    made = SIZES[size]
+    made = MODEL_SIZES[size]
     save_random_model(Path(folder, "model"), made.hidden, made.layers, "bfloat16", made.vocabulary)
     engine = start_engine(_spec(size, folder, 1, "float32"), "hf", os.cpu_count() or 1)
     torch.save(_score(engine, n), Path(folder, "expected.pt"))
@@ -125,7 +125,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     compared = compare(expected, scores, getattr(torch, spec.dtype))
     rate = _unique_tokens(folder, n) / seconds
     gpu = gpu_of(torch.cuda.get_device_name()) if on_gpu else None
-    made = SIZES[size]
+    made = MODEL_SIZES[size]
     a_token = 2 * made.hidden * made.layers * torch.bfloat16.itemsize  # its keys and values
     cache_gb = a_token * BATCH_TOKENS / 1e9 if backend == "hf" else 0
     send(

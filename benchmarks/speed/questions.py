@@ -13,21 +13,21 @@ from rlfocal.lab.question import CATEGORIES, COLORS, OBJECTS, PLACES
 
 WORDS = [*COLORS, *PLACES, *OBJECTS, *chain.from_iterable(CATEGORIES.values())]
 NAMES = ("red", "blue", "green", "white")  # one token each in most tokenizers, the random model's included
-CONTEXT = 2048
-VOCABULARY = 32_000  # a real model's; scoring every token of a prompt costs as much as it is large
-SHOTS = 5
+CONTEXT_TOKENS = 2048
+VOCABULARY_SIZE = 32_000  # a real model's; scoring every token of a prompt costs as much as it is large
+N_SHOTS = 5
 N_WORDS = (60, 110)
 """Words of a question: with five examples before it, MMLU's length."""
 
 
 def save_random_model(
-    folder: Path, hidden: int, layers: int, dtype: str, vocabulary: int = VOCABULARY
+    folder: Path, hidden: int, layers: int, dtype: str, vocabulary: int = VOCABULARY_SIZE
 ) -> None:
     """A Llama with random weights and the embedded pool's tokenizer: right for speed, no good for answers."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT)
+    tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT_TOKENS)
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -36,7 +36,7 @@ def save_random_model(
         num_hidden_layers=layers,
         num_attention_heads=max(1, hidden // 64),
         num_key_value_heads=max(1, hidden // 64),
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=CONTEXT_TOKENS,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
@@ -54,14 +54,14 @@ def multiple_choice(n: int, *, words_a_choice: int, per_task: int = 15) -> list[
     documents = []
     for i in range(n):
         if i % per_task == 0:
-            examples = "".join(_question(random, words_a_choice)[0] + "\n\n" for _ in range(SHOTS))
+            examples = "".join(_question(random, words_a_choice)[0] + "\n\n" for _ in range(N_SHOTS))
         text, choices = _question(random, words_a_choice, answered=False)
         documents.append(_document(i, examples + text, choices))
     return documents
 
 
 def open_questions(n: int) -> list[Document]:
-    """n prompts of about 600 words, to be continued."""
+    """Makes n prompts of about 600 words, which a model is to continue."""
     random = Random("open")
     return [_document(i, _words(random, 600) + " ?", ()) for i in range(n)]
 

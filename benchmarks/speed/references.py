@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FOLDER = Path(__file__).parents[1] / "references"
-SLOWER = 1.5
+MAX_COST_RATIO = 1.5
 """A cost that is this many times the stored one is named."""
 
 
@@ -24,7 +24,7 @@ class Cost(NamedTuple):
     cpu_seconds: float
     """User and system time of all its processes."""
     ratio: float
-    """To the fixed piece of work that is measured beside it."""
+    """The cost over that of the fixed piece of work measured beside it."""
     last: float | None = None
     """The ratio in the newest reference; None where there is none."""
     wall_seconds: float | None = None
@@ -41,7 +41,7 @@ class References:
 
     path: Path
 
-    def newest(self, size: str) -> tuple[str | None, dict[str, float]]:
+    def find_newest(self, size: str) -> tuple[str | None, dict[str, float]]:
         """The commit and the ratios of the newest reference of this size."""
         of_size = [row for row in self._rows() if row["size"] == size]
         return (of_size[-1]["commit"], of_size[-1]["ratios"]) if of_size else (None, {})
@@ -62,7 +62,7 @@ class References:
 
 def list_slower(costs: Sequence[Cost]) -> list[Cost]:
     """Costs that are more than SLOWER times the stored ones."""
-    return [cost for cost in costs if (cost.times_slower or 0.0) > SLOWER]
+    return [cost for cost in costs if (cost.times_slower or 0.0) > MAX_COST_RATIO]
 
 
 def do_fixed_work() -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Draw = Callable[[int], Tensor]
-"""From n to n uniform draws."""
+"""A function from n to n uniform draws."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class ReleasedSettings:
     """Every term of the weighted sum is worked out, whatever its weight."""
 
 
-WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of focal diversity, plurality accuracy, Fleiss' kappa, Q, correlation, disagreement, kappa, entropy."""
+METRIC_WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""The weights of focal diversity, plurality accuracy, Fleiss' kappa, Q, correlation, disagreement, kappa,
+entropy."""
 
 
 def contingency(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[int, int, int, int]:
@@ -102,7 +103,7 @@ class ReleasedFusion(nn.Module):
 
 @dataclass
 class ReleasedMemory:
-    """Transitions since the last update."""
+    """The transitions since the last update of a network."""
 
     log_probs: list[Tensor] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -175,7 +176,7 @@ class ReleasedLoop:
         terms = [self.focal_diversity(rows), self.plurality_accuracy(rows)]
         if self.settings.all_terms:
             terms += [self.fleiss_kappa(rows), *self.pairwise(rows), self.binary_entropy(rows)]
-        value = sum(w * term for w, term in zip(WEIGHTS, terms, strict=False))
+        value = sum(w * term for w, term in zip(METRIC_WEIGHTS, terms, strict=False))
         return [*self.pool, value, size]
 
     def focal_diversity(self, rows: range) -> float:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SETTINGS = ((5, 50), (16, 500))
 """(models, window) of the speeds."""
-CHOICES = 4
-SCALES = (12, 24, 48, 96)
-"""Models of the growth."""
+N_CHOICES = 4
+MODEL_COUNTS = (12, 24, 48, 96)
+"""The numbers of models with which training is timed."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TrainingBench:
 def bench_training(
     documents: int = 2_000,
     seeds: Sequence[int] = (1, 10),
-    scales: Sequence[int] = SCALES,
+    scales: Sequence[int] = MODEL_COUNTS,
     queries: int = 200,
     episodes: int | None = None,
     *,
@@ -73,9 +73,9 @@ def bench_training(
     The reference goes through `queries` documents a phase. `episodes` caps both phases, for a quick look.
     """
     speeds = []
-    _grown(generated(100, 2, CHOICES, seed=0))  # torch's own start is nobody's training
+    _time_growth(generate_rows(100, 2, N_CHOICES, seed=0))  # torch's own start is nobody's training
     for models, window in SETTINGS:
-        rows = generated(documents, models, CHOICES, seed=0)
+        rows = generate_rows(documents, models, N_CHOICES, seed=0)
         looked_back = min(window, documents // 4)
         on_progress(f"{models} models, window {looked_back}: the released loop")
         reference = _reference(rows, looked_back, queries, all_terms=True)
@@ -83,15 +83,15 @@ def bench_training(
         speeds += [reference, replace(fewer, times_faster=reference.seconds / fewer.seconds)]
         for n in seeds:
             on_progress(f"{models} models, window {looked_back}: {n} seed{'s' if n > 1 else ''}")
-            speeds.append(_ours(rows, looked_back, n, episodes, reference))
+            speeds.append(_time_our_training(rows, looked_back, n, episodes, reference))
     growth = []
     for models in scales:
         on_progress(f"{models} models")
-        growth.append(_grown(generated(1_000, models, CHOICES, seed=0)))
+        growth.append(_time_growth(generate_rows(1_000, models, N_CHOICES, seed=0)))
     return TrainingBench(documents, speeds, growth, _exponent(growth), peak_megabytes())
 
 
-def generated(documents: int, models: int, choices: int, seed: int) -> Dataset:
+def generate_rows(documents: int, models: int, choices: int, seed: int) -> Dataset:
     """Train rows whose models are right about half the time, and tend to err together."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, choices, size=documents)
@@ -121,10 +121,10 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     import torch
 
     from benchmarks.speed.released_loop import ReleasedDecider, ReleasedFusion, ReleasedLoop, ReleasedSettings
-    from rlfocal.methods.learning.networks import one_thread
+    from rlfocal.methods.learning.networks import use_one_thread
 
     n_models, choices = rows.probs.shape[1:]
-    with one_thread(), torch.random.fork_rng(devices=[]):
+    with use_one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         networks = ReleasedDecider(n_models), ReleasedFusion(n_models, choices)
         settings = ReleasedSettings(window=window, all_terms=all_terms)
@@ -139,7 +139,7 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     return TrainingSpeed(n_models, window, way, 1, 2 * len(documents), seconds, 1.0)
 
 
-def _ours(
+def _time_our_training(
     rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: TrainingSpeed
 ) -> TrainingSpeed:
     from rlfocal.methods.rl_focal.config import rl_focal_config
@@ -154,7 +154,7 @@ def _ours(
     )
 
 
-def _grown(rows: Dataset) -> Growth:
+def _time_growth(rows: Dataset) -> Growth:
     """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
 

@@ -22,19 +22,19 @@ from warehouse import open_warehouse
 
 REFERENCES = References(FOLDER / "warehouse.json")
 N_DOCUMENTS, N_TASKS, N_CHOICES = 14_042, 57, 4
-"""Of MMLU."""
-FIVE = "['model-000', 'model-001', 'model-002', 'model-003', 'model-004']"
+"""The size of MMLU: documents, tasks, and choices of a document."""
+FIVE_MODELS = "['model-000', 'model-001', 'model-002', 'model-003', 'model-004']"
 QUERIES = {
     "accuracy": "SELECT sum(accuracy) FROM accuracy",
     "pairwise_diversity": "SELECT sum(kappa) FROM pairwise_diversity('mmlu')",
-    "pool_diversity of 5": f"FROM pool_diversity('mmlu', {FIVE})",
-    "windows of 5": f"SELECT sum(focal_diversity) FROM pool_diversity_over_time('mmlu', {FIVE}, 100)",
+    "pool_diversity of 5": f"FROM pool_diversity('mmlu', {FIVE_MODELS})",
+    "windows of 5": f"SELECT sum(focal_diversity) FROM pool_diversity_over_time('mmlu', {FIVE_MODELS}, 100)",
     "ceiling": "FROM ceiling('mmlu')",
 }
 ALL_POOLS = "SELECT sum(plurality_accuracy) FROM all_pools('mmlu', {})"
 POOL_SIZES = (2, 3, 4)
 MAX_POOLS = 200_000
-"""Larger pools are left out where there would be more of them."""
+"""The largest number of pools that is measured; larger pool sizes are left out."""
 
 
 class PoolCosts(NamedTuple):
@@ -45,7 +45,7 @@ class PoolCosts(NamedTuple):
     parquet_bytes: int
     costs: list[Cost]
     commit: str | None
-    """Of the reference."""
+    """The commit of the reference."""
 
     @property
     def size(self) -> str:
@@ -74,7 +74,7 @@ def list_queries(models: int) -> dict[str, str]:
 
 
 def _bench_pool(models: int, documents: int, on_progress: Callable[[str], None]) -> PoolCosts:
-    commit, last = REFERENCES.newest(size_of(models, documents))
+    commit, last = REFERENCES.find_newest(size_of(models, documents))
     used: list[tuple[str, float, float]] = []
     work = [do_fixed_work()]
 

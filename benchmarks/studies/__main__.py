@@ -12,10 +12,10 @@ from benchmarks.studies.drawing import print_findings, write_figure
 from benchmarks.studies.study import parse
 from flows import report_path
 from rlfocal.base import options
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.base.options import Option
-from rlfocal.cli import guarded
+from rlfocal.cli import run_guarded
 from rlfocal.cli.support.commands import Commands, run
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -72,7 +72,7 @@ def study(
     as_json: Json = False,
 ) -> None:
     if name not in STUDIES:
-        raise unknown("study", name, STUDIES)
+        raise unknown_name("study", name, STUDIES)
     asked = STUDIES[name]
     folder = out or report_path(warehouse).parent / "studies"
     if folder.exists() and not folder.is_dir():
@@ -107,7 +107,7 @@ app.command(no_args_is_help=True, help=_HELP)(study)
 
 def main() -> None:
     """Exit codes as those of `rlfocal`."""
-    guarded(lambda: run(app, "python -m benchmarks.studies"))
+    run_guarded(lambda: run(app, "python -m benchmarks.studies"))
 
 
 if __name__ == "__main__":

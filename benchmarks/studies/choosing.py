@@ -94,7 +94,7 @@ class Occasions:
 
     features: Floats
     """(E, P, BASE + K + 1): the accuracies and size, the K metrics, and a shuffled metric's noise."""
-    worth: Floats
+    accuracies: Floats
     """(E, P) each team's accuracy on the documents that it is chosen for."""
     groups: Texts
     """(E,) whoever chooses in one group has a rule of all others."""
@@ -131,7 +131,7 @@ class Rules:
 
     @classmethod
     def fit(cls, learned: Occasions) -> Rules:
-        x, y = centred(learned.features), centred(learned.worth)
+        x, y = centred(learned.features), centred(learned.accuracies)
         of_group = {
             group: (
                 np.einsum("epf,epg->fg", x[occasions], x[occasions]),
@@ -152,22 +152,24 @@ class Rules:
         return np.asarray(np.linalg.solve(squares + ridge, products[list(columns)]))
 
 
-def choose(rules: Rules, asked: Occasions, columns: Sequence[int]) -> Floats:
-    """(E,) the worth of the team that a rule on these columns chooses; of equals, their mean."""
-    x = centred(asked.features[:, :, columns])
-    worth = np.empty(len(x))
-    for group, occasions in _groups(asked.groups):
-        scores = x[occasions] @ rules.weights(group, columns)
+def choose(rules: Rules, occasions: Occasions, columns: Sequence[int]) -> Floats:
+    """(E,) the accuracy of the team that a rule on these columns chooses; of equals, their mean."""
+    x = centred(occasions.features[:, :, columns])
+    accuracy = np.empty(len(x))
+    for group, rows in _groups(occasions.groups):
+        scores = x[rows] @ rules.weights(group, columns)
         best = scores >= scores.max(axis=1, keepdims=True) - 1e-9
-        worth[occasions] = (asked.worth[occasions] * best).sum(axis=1) / best.sum(axis=1)
-    return worth
+        accuracy[rows] = (occasions.accuracies[rows] * best).sum(axis=1) / best.sum(axis=1)
+    return accuracy
 
 
-def gains(learned: Occasions, asked: Occasions, names: Sequence[str] = tuple(METRICS)) -> dict[str, Floats]:
+def gains(
+    learned: Occasions, occasions: Occasions, names: Sequence[str] = tuple(METRICS)
+) -> dict[str, Floats]:
     """(E,) the worth of the teams chosen with each metric; "" without, "noise" with a shuffled one."""
     rules, base = Rules.fit(learned), list(range(N_BASE_FEATURES))
     columns = {"": base} | {name: [*base, N_BASE_FEATURES + k] for k, name in enumerate([*names, "noise"])}
-    return {name: choose(rules, asked, of) for name, of in columns.items()}
+    return {name: choose(rules, occasions, of) for name, of in columns.items()}
 
 
 def _groups(names: Texts) -> Iterator[tuple[str, Ints]]:

@@ -42,7 +42,7 @@ Occasion = tuple[Floats, Floats, str, str]
 
 def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """For every number of labels, way of getting them, and fusion: the gain of each metric over none."""
-    counts = [_whole(value) for value in values]
+    counts = [_read_count(value) for value in values]
     data = cut(conditions.setup.dataset)
     if len(data.models) < 3:
         raise InputError(f"a team is chosen from 3 models or more; {data.benchmark!r} has {len(data.models)}")
@@ -59,8 +59,17 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
                 if learned and len({task for *_, task in asked}) >= FEWEST_TASKS:
                     label = way if way == TRANSFER_SOURCE else f"{way}, {n}"
                     x = None if way == TRANSFER_SOURCE else float(n)
-                    points += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
-    return StudyResult(_corrected(points), [_in_words(points), _about(conditions.setup.dataset, data, teams)])
+                    points += compare(
+                        f"{label}; {fusion}",
+                        x,
+                        candidates,
+                        _stack_occasions(learned),
+                        _stack_occasions(asked),
+                    )
+    return StudyResult(
+        _correct_p_values(points),
+        [_summarise_gains(points), _describe_teams(conditions.setup.dataset, data, teams)],
+    )
 
 
 @dataclass(frozen=True)
@@ -89,11 +98,11 @@ class Candidates:
     def describe(self, rows: Ints, draw: int) -> Floats:
         return describe(self.data.take(rows), self.teams, self.hits[rows], tuple(METRICS), draw)
 
-    def worth(self, rows: Ints) -> Floats:
+    def measure_accuracy(self, rows: Ints) -> Floats:
         return np.asarray(self.hits[rows].mean(axis=0))
 
 
-def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+def draw_benchmark_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """n documents of train, whichever tasks they are of, drawn anew for each; the rule is of other draws."""
     rng, occasions = np.random.default_rng([n, is_train]), []
     train = np.flatnonzero(candidates.data.is_train)
@@ -102,12 +111,12 @@ def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasio
     for task, rows in ({"": train} if is_train else candidates.tasks(False)).items():
         for draw in range(DRAWS_OF_TRAIN if is_train else DRAWS):
             order = rng.permutation(train)
-            worth = candidates.worth(order[n:] if is_train else rows)
+            worth = candidates.measure_accuracy(order[n:] if is_train else rows)
             occasions.append((candidates.describe(order[:n], draw), worth, "" if is_train else "test", task))
     return occasions
 
 
-def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+def draw_task_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """n train documents of the task that the team is for; the rule is of other tasks."""
     rng, occasions = np.random.default_rng(n), []
     tests = candidates.tasks(False)
@@ -116,12 +125,12 @@ def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
             continue
         for draw in range(DRAWS):
             order = rng.permutation(train)
-            worth = candidates.worth(order[n:] if is_train else tests[task])
+            worth = candidates.measure_accuracy(order[n:] if is_train else tests[task])
             occasions.append((candidates.describe(order[:n], draw), worth, task, task))
     return occasions
 
 
-def of_another_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+def draw_transfer_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """All train documents of one task, for every other task; the rule is of other tasks' transfers."""
     trained = candidates.tasks(True)
     described = {
@@ -130,13 +139,13 @@ def of_another_task(candidates: Candidates, is_train: bool, n: int) -> list[Occa
     return [
         (features, worth, goal, goal)
         for goal, rows in candidates.tasks(is_train).items()
-        for worth in [candidates.worth(rows)]
+        for worth in [candidates.measure_accuracy(rows)]
         for task, features in described.items()
         if task != goal
     ]
 
 
-def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+def draw_window_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """The last n documents of a stream, for the next ones; the rule is of train's stream."""
     stream = np.flatnonzero(candidates.data.is_train == is_train)
     if n > len(stream) // 2:
@@ -145,7 +154,7 @@ def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
     return [
         (
             candidates.describe(stream[start - n : start], start),
-            candidates.worth(stream[start : start + STEP]),
+            candidates.measure_accuracy(stream[start : start + STEP]),
             "train" if is_train else "test",
             str(candidates.data.tasks[stream[start]]),
         )
@@ -155,34 +164,36 @@ def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
 
 TRANSFER_SOURCE = "another task's labels"
 LABEL_SOURCES: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
-    "any tasks' labels": of_all_tasks,
-    "the task's labels": of_the_task,
-    TRANSFER_SOURCE: of_another_task,
-    "a window": of_a_window,
+    "any tasks' labels": draw_benchmark_occasions,
+    "the task's labels": draw_task_occasions,
+    TRANSFER_SOURCE: draw_transfer_occasions,
+    "a window": draw_window_occasions,
 }
 """How the labelled documents are come by."""
 
 
-def compare(label: str, x: float | None, on: Candidates, learned: Occasions, asked: Occasions) -> list[Point]:
+def compare(
+    label: str, x: float | None, on: Candidates, learned: Occasions, occasions: Occasions
+) -> list[Point]:
     """Means over tasks: teams chosen without a metric, with each, with noise, and the best in hindsight."""
-    chosen = gains(learned, asked)
-    chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _in_hindsight(on, asked)}
-    task_of = np.unique(asked.tasks, return_inverse=True)[1]
+    chosen = gains(learned, occasions)
+    chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _score_best_teams(on, occasions)}
+    task_of = np.unique(occasions.tasks, return_inverse=True)[1]
     sizes = np.bincount(task_of)
     by_task = {name: np.bincount(task_of, worth) / sizes for name, worth in chosen.items()}
     documents = int((~on.data.is_train).sum())
     points = []
     for name, worth in by_task.items():
         gain = mean_over_units(worth - by_task[WITHOUT]) if name != WITHOUT else None
-        more = {} if gain is None else _told(gain)
+        more = {} if gain is None else _gain_fields(gain)
         points.append(point(name, label, x, documents, [float(worth.mean())], **more))
     return points
 
 
-def _in_hindsight(on: Candidates, asked: Occasions) -> Floats:
+def _score_best_teams(on: Candidates, occasions: Occasions) -> Floats:
     """(E,) the accuracy of each task's best team on all its test documents."""
-    best = {task: float(on.worth(rows).max()) for task, rows in on.tasks(False).items()}
-    return np.array([best[task] for task in asked.tasks.tolist()])
+    best = {task: float(on.measure_accuracy(rows).max()) for task, rows in on.tasks(False).items()}
+    return np.array([best[task] for task in occasions.tasks.tolist()])
 
 
 def cut(data: Dataset) -> Dataset:
@@ -195,12 +206,12 @@ def cut(data: Dataset) -> Dataset:
     return replace(data, tasks=tasks)
 
 
-def _stacked(occasions: Sequence[Occasion]) -> Occasions:
+def _stack_occasions(occasions: Sequence[Occasion]) -> Occasions:
     features, worth, groups, tasks = zip(*occasions, strict=True)
     return Occasions(np.stack(features), np.stack(worth), np.array(groups), np.array(tasks))
 
 
-def _told(gain: Difference) -> dict[str, Any]:
+def _gain_fields(gain: Difference) -> dict[str, Any]:
     return {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
 
 
@@ -209,7 +220,7 @@ def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
     return (place for place, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
 
 
-def _corrected(points: list[Point]) -> list[Point]:
+def _correct_p_values(points: list[Point]) -> list[Point]:
     """With p-values adjusted by Holm's method over all comparisons of a metric with none."""
     places = list(_metrics_of(points))
     adjusted = holm(np.array([points[i].p_value for i in places])).tolist() if places else []
@@ -217,8 +228,8 @@ def _corrected(points: list[Point]) -> list[Point]:
     return [replace(p, p_value=corrected.get(i)) for i, p in enumerate(points)]
 
 
-def _in_words(points: Sequence[Point]) -> str:
-    compared = [p for p in _corrected(list(points)) if p.p_value is not None and p.gain is not None]
+def _summarise_gains(points: Sequence[Point]) -> str:
+    compared = [p for p in _correct_p_values(list(points)) if p.p_value is not None and p.gain is not None]
     if not compared:
         return "There are too few tasks, or too few documents, to compare anything."
     certain = [p for p in compared if p.p_value is not None and p.p_value < 0.05]
@@ -235,7 +246,7 @@ def _in_words(points: Sequence[Point]) -> str:
     )
 
 
-def _about(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) -> str:
+def _describe_teams(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) -> str:
     tasks = (
         f"{len(np.unique(data.tasks[~data.is_train]))} tasks of test, each counting equally"
         if data is given
@@ -247,7 +258,7 @@ def _about(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) -> str:
     )
 
 
-def _whole(value: Any) -> int:
+def _read_count(value: Any) -> int:
     count: int = read_value(str(value), 10, "number of labels")
     if count < 2:
         raise InputError(f"{count} labels tell teams apart in nothing; give 2 or more")

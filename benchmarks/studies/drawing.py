@@ -109,9 +109,12 @@ def _chart(findings: StudyFindings) -> alt.ConcatChart:
     place: alt.X | alt.Y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(titleY=0))
     if is_numbered:
         place = alt.X("x:Q", title=findings.axis, scale=cost_scale([p["x"] for p in placed]))
-    tips = [style.named("series", "method"), style.named("label", findings.axis)]
-    tips += [style.tip("accuracy", "accuracy, %"), style.tip("beside", EXTRA_COLUMNS[beside])]
-    tips += [style.tip("seeds", "± seeds"), style.tip("docs", "± documents")]
+    tips = [style.text_tooltip("series", "method"), style.text_tooltip("label", findings.axis)]
+    tips += [
+        style.number_tooltip("accuracy", "accuracy, %"),
+        style.number_tooltip("beside", EXTRA_COLUMNS[beside]),
+    ]
+    tips += [style.number_tooltip("seeds", "± seeds"), style.number_tooltip("docs", "± documents")]
 
     def panel(field: str, title: str, width: int) -> alt.LayerChart:
         axis, side = (alt.Y, "y") if is_numbered else (alt.X, "x")
@@ -184,13 +187,17 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
     from rlfocal.report.figures import style
 
     shown = [p for p in findings.points if p.gain is not None and p.series not in (WITHOUT, HINDSIGHT)]
-    ways = list(dict.fromkeys(_way(p) for p in shown))
+    ways = list(dict.fromkeys(_series_name(p) for p in shown))
     names = list(dict.fromkeys(p.series.replace("_", " ") for p in shown))
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK]
     scale = alt.Scale(domain=ways, range=[palette[number % len(palette)] for number in range(len(ways))])
 
-    tips = [style.named("metric", "metric"), style.named("setting", "team chosen from")]
-    tips += [style.tip("gain", "gain, points"), style.tip("low", "from"), style.tip("high", "to")]
+    tips = [style.text_tooltip("metric", "metric"), style.text_tooltip("setting", "team chosen from")]
+    tips += [
+        style.number_tooltip("gain", "gain, points"),
+        style.number_tooltip("low", "from"),
+        style.number_tooltip("high", "to"),
+    ]
 
     def panel(fusion: str) -> alt.LayerChart:
         rows = [_row_of_gain(p) for p in shown if _fusion(p) == fusion]
@@ -221,14 +228,14 @@ def _row_of_gain(p: Point) -> dict[str, object]:
     return {
         "metric": p.series.replace("_", " "),
         "setting": p.label.partition("; ")[0],
-        "way": _way(p),
+        "way": _series_name(p),
         "gain": mean,
         "low": low,
         "high": high,
     }
 
 
-def _way(p: Point) -> str:
+def _series_name(p: Point) -> str:
     return p.label.partition("; ")[0].partition(",")[0]
 
 

@@ -17,7 +17,7 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (read_value(str(value), 1, "size") for value in values):
-        on, text = conditions.on(repeat_models(conditions.setup.dataset, size)), f"{size} models"
+        on, text = conditions.replace_rows(repeat_models(conditions.setup.dataset, size)), f"{size} models"
         arms.append(tuned_arm(on, text, float(size), keep=False))
         arms.append(reference_arm(on, "soft_vote", text, float(size)))
     n = len(conditions.setup.dataset.models)

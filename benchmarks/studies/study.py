@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.wording import counted, mean_known
+from rlfocal.base.wording import count_noun, mean_known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.candidates import run_method
-from rlfocal.evaluation.storing import stored
+from rlfocal.evaluation.storing import read_runs
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.checking import read_value, shown
 from rlfocal.methods.trained import Settings, check_settings, configure, defaults
@@ -46,7 +46,7 @@ class Point:
     stderr_seeds: float | None
     """None if there are not two seeds."""
     stderr_docs: float
-    """sqrt(p (1 - p) / n)."""
+    """The standard error over documents, sqrt(p (1 - p) / n)."""
     mean_pool_size: float | None = None
     cost: float | None = None
     """Cents per 1,000 queries; None if a price is unknown."""
@@ -67,7 +67,7 @@ class StudyFindings:
     study: str
     question: str
     axis: str
-    """What is varied."""
+    """The setting or condition that is varied."""
     benchmark: str
     method: str
     """Of RL-Focal's methods the one that was fitted; empty: none."""
@@ -82,14 +82,14 @@ class StudyFindings:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of the findings' files, without a suffix."""
         return "-".join(filter(None, (self.study, self.benchmark, self.method))).replace("/", "_")
 
     @property
     def title(self) -> str:
         settings = f" [{self.settings}]" if self.settings else ""
         per = "" if self.per == "benchmark" else ", per task"
-        models = counted(len(self.models), "model")
+        models = count_noun(len(self.models), "model")
         method = f", {self.method}" if self.method else ""
         return f"{self.study} on {self.benchmark}{method}{settings}, {models}{per}"
 
@@ -119,7 +119,7 @@ def load(path: Path) -> StudyFindings:
 
 
 class StudyResult(NamedTuple):
-    """What the study found."""
+    """The points that a study computed, with notes."""
 
     points: list[Point]
     notes: Sequence[str] = ()
@@ -132,7 +132,7 @@ class Study:
     name: str
     question: str
     axis: str
-    """What is varied."""
+    """The setting or condition that is varied."""
     answer: Callable[[Conditions, Sequence[Any]], StudyResult]
     """Given the values to try."""
     values: tuple[Any, ...] = ()
@@ -161,7 +161,7 @@ class Study:
             method=conditions.method if self.fits else "",
             per=conditions.setup.request.per,
             models=conditions.setup.dataset.models,
-            settings=written(conditions.settings),
+            settings=format_settings(conditions.settings),
             points=tuple(answer.points),
             beside=self.beside,
             notes=tuple(answer.notes),
@@ -170,7 +170,7 @@ class Study:
         return findings
 
 
-def written(settings: Settings) -> str:
+def format_settings(settings: Settings) -> str:
     """`name=value,...` as `parse` reads it, in alphabetical order."""
     return ",".join(f"{name}={shown(value)}" for name, value in sorted(settings.items()))
 
@@ -205,7 +205,7 @@ class Conditions:
     beside: tuple[str, ...] = ()
     """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
 
-    def on(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
+    def replace_rows(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
         """The same on these rows, off the leaderboard."""
         setup = replace(self.setup, dataset=data, request=replace(self.setup.request, protocol=protocol))
         return replace(self, setup=setup, chose_models=True)
@@ -270,7 +270,7 @@ def run_arms(arms: Sequence[Arm]) -> list[Point]:
 def run_arm(arm: Arm) -> list[Evaluation]:
     """The pooled row of each seed in `evaluations`."""
     runs, _ = run_method(arm.setup, arm.candidate)
-    return [row for row in stored(arm.setup.warehouse, runs) if row.task == "*"]
+    return [row for row in read_runs(arm.setup.warehouse, runs) if row.task == "*"]
 
 
 def _arm(

@@ -22,7 +22,7 @@ from benchmarks.studies.study import (
     tuned_arm,
 )
 from rlfocal.base.arrays import Bools, Ints
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
@@ -63,7 +63,9 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     arms = [
         arm
         for n in dict.fromkeys(counts)
-        for arm in _arms(conditions.on(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n})
+        for arm in _arms(
+            conditions.replace_rows(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n}
+        )
     ]
     note = "The test set is always the same; each set of labels is part of every larger one."
     return StudyResult(run_arms(arms), [note])
@@ -86,7 +88,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
-        on = conditions.on(conditions.setup.dataset, protocol)
+        on = conditions.replace_rows(conditions.setup.dataset, protocol)
         arms += [reference_arm(on, f"{method}:{k}", f"{k} models", float(k)) for k in counts]
     how = (
         "asks at most k models on average over train"
@@ -176,13 +178,13 @@ def success(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
             test.is_right(soft_vote(test.probs, of_seed.pools, test.kind)) for of_seed in decided
         ],
     }
-    points = [p for name, correct in answers.items() for p in by_members(name, right, correct)]
+    points = [p for name, correct in answers.items() for p in points_by_right_members(name, right, correct)]
     overall = ", ".join(f"{name} {100 * float(np.mean(correct)):.2f} %" for name, correct in answers.items())
     asked = float(np.mean([of_seed.pools.sum(axis=1).mean() for of_seed in decided]))
     return StudyResult(points, [f"Over all documents: {overall}; {asked:.2f} models asked."])
 
 
-def by_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> list[Point]:
+def points_by_right_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> list[Point]:
     """A point for every number of right members that occurs, from (T,) counts and outcomes of each seed."""
     points = []
     for j in range(max(int(counts.max(initial=0)) for counts in right) + 1):
@@ -231,7 +233,7 @@ def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     thinkers = find_thinkers(conditions)
     for value in values:
         if value not in (ALL_VALUES, *thinkers):
-            raise unknown("weights", str(value), thinkers, "--values")
+            raise unknown_name("weights", str(value), thinkers, "--values")
     chosen = {
         name: models_of for name, models_of in thinkers.items() if ALL_VALUES in values or name in values
     }
@@ -264,12 +266,12 @@ def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
 
 def _thinking_arms(conditions: Conditions, models: dict[str, float]) -> list[Arm]:
     setup = conditions.setup
-    alone = conditions.on(setup.dataset)
+    alone = conditions.replace_rows(setup.dataset)
     arms = [reference_arm(alone, f"single:{model}", model, tokens) for model, tokens in models.items()]
     for k, (model, tokens) in enumerate(models.items(), 1):
         if k > 1:
             some = load_dataset(setup.warehouse, setup.dataset.benchmark, list(models)[:k])
-            on, label = conditions.on(some), f"up to {model}"
+            on, label = conditions.replace_rows(some), f"up to {model}"
             arms.append(tuned_arm(on, label, tokens, keep=False))
             arms += [reference_arm(on, other, label, tokens) for other in conditions.beside or CHOOSERS]
     return arms

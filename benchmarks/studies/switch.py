@@ -20,7 +20,7 @@ from benchmarks.studies.study import (
     tuned_arm,
 )
 from benchmarks.studies.sweeps import decisions
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
 
@@ -34,8 +34,8 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
     data = stream(conditions.setup.dataset, before, after)
     about = {"switch": [before, after]}
-    arms = [tuned_arm(conditions.on(data, name), name, beside=about) for name in get_args(Protocol)]
-    arms.append(reference_arm(conditions.on(data), "best_single", beside=about))
+    arms = [tuned_arm(conditions.replace_rows(data, name), name, beside=about) for name in get_args(Protocol)]
+    arms.append(reference_arm(conditions.replace_rows(data), "best_single", beside=about))
     n_before = int((data.test.tasks == before).sum())
     points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
     best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]
@@ -56,7 +56,7 @@ def stream(data: Dataset, before: str, after: str) -> Dataset:
 
 def furthest_apart(train: Dataset) -> tuple[str, str]:
     """The tasks (A, B) for which the best model of A loses most to the best of B on B; ties: the first."""
-    accuracy = {task: rows.correct.mean(axis=0) for task, rows in train.by_task()}
+    accuracy = {task: rows.correct.mean(axis=0) for task, rows in train.split_by_task()}
     pairs = [(a, b) for a in accuracy for b in accuracy if a != b]
     return max(pairs, key=lambda ab: accuracy[ab[1]].max() - accuracy[ab[1]][accuracy[ab[0]].argmax()])
 
@@ -69,7 +69,7 @@ def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
         return furthest_apart(data.train)
     for task in named:
         if task not in tasks:
-            raise unknown("task", task, tasks, f"benchmark {data.benchmark!r}")
+            raise unknown_name("task", task, tasks, f"benchmark {data.benchmark!r}")
     if len(set(named)) != 2:
         raise InputError("a switch is between two tasks: give --values BEFORE,AFTER")
     return named[0], named[1]

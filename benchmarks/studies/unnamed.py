@@ -19,9 +19,9 @@ from scipy.special import softmax
 from benchmarks.studies.study import Conditions, StudyResult, point
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted, decimal, percent, points
+from rlfocal.base.wording import count_noun, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
+from rlfocal.methods.log_linear import answer_highest, evidence, fit_log_linear
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_difference
@@ -99,7 +99,7 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     for label, gain in gains.items():
         told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
         points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
-    return StudyResult(points, _in_words(test, learned, shuffled, gains[ORACLE_LABEL]))
+    return StudyResult(points, _summarise_switches(test, learned, shuffled, gains[ORACLE_LABEL]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
@@ -124,11 +124,14 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
     x, exists = evidence(documents, np.ones(len(documents.models), dtype=np.bool_))
     p, probs = softmax(np.where(exists, logits, -np.inf), axis=1), documents.probs
     is_unnamed = find_unnamed(documents.predictions, documents.n_choices, probs.shape[2])
-    pooled, best = highest(logits, x, exists, documents.kind).slots, likeliest_unnamed(logits, is_unnamed)
-    of_best = np.where(best[:, None] >= 0, _at(probs, best), 0.0)
-    p_best = np.where(best >= 0, _at(p[:, None], best)[:, 0], 0.0)
+    pooled, best = (
+        answer_highest(logits, x, exists, documents.kind).slots,
+        likeliest_unnamed(logits, is_unnamed),
+    )
+    of_best = np.where(best[:, None] >= 0, _take_slot(probs, best), 0.0)
+    p_best = np.where(best >= 0, _take_slot(p[:, None], best)[:, 0], 0.0)
     features = [
-        np.log(np.maximum(_at(p[:, None], pooled)[:, 0], MIN_PROBABILITY)),
+        np.log(np.maximum(_take_slot(p[:, None], pooled)[:, 0], MIN_PROBABILITY)),
         np.log(np.maximum(p_best, MIN_PROBABILITY)),
         _entropy(p),
         _entropy(probs).mean(axis=1),
@@ -136,7 +139,7 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
         (exists & ~is_unnamed).sum(axis=1),
         is_unnamed.sum(axis=1),
         (documents.predictions == pooled[:, None]).mean(axis=1),
-        _at(probs, pooled).std(axis=1),
+        _take_slot(probs, pooled).std(axis=1),
         of_best.mean(axis=1),
         of_best.max(axis=1),
     ]
@@ -150,22 +153,22 @@ def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
     return Estimates(right, none_right[:, 1])
 
 
-def _regress(features: Floats, targets: Ints, asked: Floats, n_classes: int) -> Floats:
+def _regress(features: Floats, targets: Ints, test_features: Floats, n_classes: int) -> Floats:
     """(T, n_classes) probabilities; 0 for classes that are no target."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    classes, chances = np.unique(targets), np.zeros((len(asked), n_classes))
+    classes, chances = np.unique(targets), np.zeros((len(test_features), n_classes))
     if len(classes) == 1:
         chances[:, classes] = 1.0
     else:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_RIDGE, max_iter=10_000))
-        chances[:, classes] = model.fit(features, targets).predict_proba(asked)
+        chances[:, classes] = model.fit(features, targets).predict_proba(test_features)
     return chances
 
 
-def _at(probs: Floats, slots: Ints) -> Floats:
+def _take_slot(probs: Floats, slots: Ints) -> Floats:
     """(T, N) the probabilities (T, N, C) of one slot (T,) a document; of -1, the last one's."""
     return np.asarray(np.take_along_axis(probs, slots[:, None, None], axis=2)[:, :, 0])
 
@@ -175,13 +178,15 @@ def _entropy(p: Floats) -> Floats:
     return np.asarray(-(p * np.log(np.maximum(p, MIN_PROBABILITY))).sum(axis=-1))
 
 
-def _in_words(test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference) -> list[str]:
+def _summarise_switches(
+    test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference
+) -> list[str]:
     none, pooled, right = test.none_right, test.right == POOL, test.data.is_right(test.unnamed)
     switched = learned.switches
     likelier = np.argsort(learned.right[:, POOL] - learned.right[:, UNNAMED_RIGHT], kind="stable")
     tenth = likelier[: max(len(likelier) // 10, 1)]
     return [
-        f"It switches on {int(switched.sum())} of {counted(len(none), 'document')}: right on "
+        f"It switches on {int(switched.sum())} of {count_noun(len(none), 'document')}: right on "
         f"{int(right[switched].sum())}, where log_linear is on {int(pooled[switched].sum())}; from shuffled "
         f"labels, on {decimal(fmean(of.switches.sum() for of in shuffled), 1)}. On the tenth where switching "
         f"looks best, the unnamed choice is right on {_share(right[tenth])} %, log_linear on "

@@ -23,20 +23,20 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import Abort
 from prefect.states import Scheduled
 
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
 from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
 
 HANDED_OVER_TAG = "rlfocal-handed-over"
 """Tag of runs that a regeneration hands over to workers."""
-GPUS = "gpus"
+GPUS_VARIABLE = "gpus"
 """Job variable with the number of GPUs that a run takes."""
-SLOTS = "rlfocal.slots"
+SLOTS_LABEL = "rlfocal.slots"
 """Label of a run with the number of slots of the worker that took it."""
-WORKER = "prefect.worker.name"
+WORKER_LABEL = "prefect.worker.name"
 """Prefect's own label of such a run."""
 SECONDS_UNTIL_OFFERED_AGAIN = 20
-"""After a worker gave a run back because its GPUs were in use."""
+"""The seconds until a run is offered again after a worker gave it back because its GPUs were in use."""
 RUNS_READ = 200
 _UNFINISHED_STATES = (
     *(StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING),
@@ -54,12 +54,14 @@ def take_or_give_back(
     are free, the run is scheduled anew, so that another worker may take it, and Abort ends this process.
     """
     slots = len(devices) or default_jobs(str(run.parameters.get("backend", "hf")))
-    client.update_flow_run_labels(run.id, {SLOTS: slots})
+    client.update_flow_run_labels(run.id, {SLOTS_LABEL: slots})
     width = min(width_of(run), len(devices))
     with offer_free(folder, devices) as offer:
         if (free := len(offer.devices)) >= width:
             return offer.take(offer.devices[:width])
-    message = f"it needs {counted(width, 'GPU')}, but {free} were free on worker {run.labels.get(WORKER)}"
+    message = (
+        f"it needs {count_noun(width, 'GPU')}, but {free} were free on worker {run.labels.get(WORKER_LABEL)}"
+    )
     later = datetime.now(UTC) + timedelta(seconds=SECONDS_UNTIL_OFFERED_AGAIN)
     client.set_flow_run_state(run.id, Scheduled(scheduled_time=later, message=message), force=True)
     raise Abort(message)
@@ -79,7 +81,7 @@ def release_reserved() -> None:
 
 def width_of(run: FlowRun) -> int:
     """How many GPUs a run that was handed over takes."""
-    return int((run.job_variables or {}).get(GPUS, 1))
+    return int((run.job_variables or {}).get(GPUS_VARIABLE, 1))
 
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
@@ -87,7 +89,11 @@ def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
     filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
-    said = {run.labels.get(WORKER): run.labels[SLOTS] for run in reversed(runs) if SLOTS in run.labels}
+    said = {
+        run.labels.get(WORKER_LABEL): run.labels[SLOTS_LABEL]
+        for run in reversed(runs)
+        if SLOTS_LABEL in run.labels
+    }
     return sum(int(said.get(name, unknown)) for name in list_online(client, pool))
 
 

@@ -39,29 +39,29 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Crashed, Failed
 
 from flows.support.capacity import HANDED_OVER_TAG, reserve
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 
-TAG = "rlfocal"
-"""Of every run: prefect.yaml gives it to deployments."""
-AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
+RUN_TAG = "rlfocal"
+"""The tag of every run, which prefect.yaml gives to deployments."""
+AUTOMATION_NAME = "rlfocal: a run without a heartbeat has crashed"
 UNBEGUN_AUTOMATION = "rlfocal: a run of a process that does not begin has crashed"
-NOTIFICATION = "rlfocal: tell of a run that ended badly"
+NOTIFICATION_NAME = "rlfocal: tell of a run that ended badly"
 PROCESS_POOL_TYPE = "process"
 """Type of a work pool whose workers start runs themselves, at once."""
 SILENCE_SECONDS = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 MIN_SILENCE_SECONDS = 60
 """Seconds of silence in which a healthy run may have sent only one heartbeat."""
-HEARTBEAT = "prefect.flow-run.heartbeat"
+HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 _PENDING_EVENTS = {"prefect.flow-run.Pending"}
-_BEGIN_EVENTS = {HEARTBEAT, "prefect.flow-run.Running"}
+_BEGIN_EVENTS = {HEARTBEAT_EVENT, "prefect.flow-run.Running"}
 _BAD_END_EVENTS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
 _END_EVENTS = _BAD_END_EVENTS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
 _REST_EVENTS = {
     f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")
 }
 EXTRA_WAIT = timedelta(minutes=1)
-"""Than the server's automation waits, which should act first."""
+"""The time by which the check waits longer than the server's automation, which should act first."""
 _BEGUN_STATES = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
@@ -79,13 +79,13 @@ async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
         )
     silence = timedelta(seconds=seconds)
     of_processes = {"prefect.resource.role": "work-pool", "prefect.work-pool.type": PROCESS_POOL_TYPE}
-    await _put(_crash(AUTOMATION, silence, _BEGIN_EVENTS, [_ours()]))
+    await _put(_crash(AUTOMATION_NAME, silence, _BEGIN_EVENTS, [_tag_resource()]))
     await _put(
         _crash(
             UNBEGUN_AUTOMATION,
             silence,
             _PENDING_EVENTS,
-            [_ours(), ResourceSpecification.model_validate(of_processes)],
+            [_tag_resource(), ResourceSpecification.model_validate(of_processes)],
         )
     )
 
@@ -96,7 +96,7 @@ async def notify(block: str | None = None) -> None:
     Without one, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
     """
     if not block:
-        if (there := await _there(NOTIFICATION)) is not None:
+        if (there := await _find_automation(NOTIFICATION_NAME)) is not None:
             await there.adelete()
         return
     kind, _, name = block.partition("/")
@@ -112,7 +112,7 @@ async def notify(block: str | None = None) -> None:
 
 
 async def _put(wanted: Automation) -> None:
-    there = await _there(wanted.name)
+    there = await _find_automation(wanted.name)
     if there is None:
         await wanted.acreate()
     elif there.model_dump(exclude={"id"}) != wanted.model_dump(exclude={"id"}):
@@ -120,7 +120,7 @@ async def _put(wanted: Automation) -> None:
         await wanted.aupdate()  # the server then forgets which heartbeats it waits for
 
 
-async def _there(name: str) -> Automation | None:
+async def _find_automation(name: str) -> Automation | None:
     try:
         return await Automation.aread(name=name)
     except ValueError:
@@ -135,18 +135,18 @@ def _notification(block: UUID) -> Automation:
     )
     trigger = EventTrigger(
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
-        match_related=_ours(),
+        match_related=_tag_resource(),
         for_each={"prefect.resource.id"},
         expect=_BAD_END_EVENTS,
         posture=Posture.Reactive,
         threshold=1,
         within=timedelta(0),
     )
-    return Automation(name=NOTIFICATION, trigger=trigger, actions=[send])
+    return Automation(name=NOTIFICATION_NAME, trigger=trigger, actions=[send])
 
 
-def _ours() -> ResourceSpecification:
-    tag = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
+def _tag_resource() -> ResourceSpecification:
+    tag = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{RUN_TAG}"}
     return ResourceSpecification.model_validate(tag)
 
 
@@ -167,7 +167,7 @@ def _crash(
         after=begins,
         expect=_BEGIN_EVENTS | _END_EVENTS | _REST_EVENTS
         if begins == _PENDING_EVENTS
-        else {HEARTBEAT} | _END_EVENTS | _REST_EVENTS,
+        else {HEARTBEAT_EVENT} | _END_EVENTS | _REST_EVENTS,
         posture=Posture.Proactive,
         threshold=1,
         within=silence,
@@ -199,7 +199,7 @@ def _end_if_unknown(client: SyncPrefectClient, run: FlowRun) -> None:
     form = client.read_deployment(run.deployment_id).parameter_openapi_schema or {}
     names = form.get("properties", {})
     if others := sorted(run.parameters.keys() - names):
-        wrong = str(unknown("parameter", others[0], names))
+        wrong = str(unknown_name("parameter", others[0], names))
         client.set_flow_run_state(run.id, Failed(message=wrong), force=True)
         raise Abort(wrong)
 
@@ -227,7 +227,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
     Other runs may be configured to send no heartbeats. The calling run is alive.
     """
     begun = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=[TAG]),
+        tags=FlowRunFilterTags(all_=[RUN_TAG]),
         deployment_id=FlowRunFilterDeploymentId(is_null_=False),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN_STATES))),
     )
@@ -257,7 +257,7 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     shortest = timedelta(seconds=MIN_SILENCE_SECONDS)
     if run.state is None or run.state.type not in _BEGUN_STATES or run.state.timestamp > now - shortest:
         return False
-    silence = _allowed(client) + EXTRA_WAIT
+    silence = _read_silence_limit(client) + EXTRA_WAIT
     since = now - silence
     if run.state.timestamp > since:
         return False
@@ -274,7 +274,7 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
 def _sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, now: datetime) -> bool:
     heartbeats = EventFilter(
         occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
-        event=EventNameFilter(name=[HEARTBEAT]),
+        event=EventNameFilter(name=[HEARTBEAT_EVENT]),
         resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
     )
     return bool(client.read_events(heartbeats, limit=1).events)
@@ -287,9 +287,9 @@ def _is_on_cluster(client: SyncPrefectClient, run: FlowRun) -> bool:
     )
 
 
-def _allowed(client: SyncPrefectClient) -> timedelta:
+def _read_silence_limit(client: SyncPrefectClient) -> timedelta:
     """How long the server lets a run be silent; the default where nothing is deployed."""
-    for automation in client.read_automations_by_name(AUTOMATION):
+    for automation in client.read_automations_by_name(AUTOMATION_NAME):
         if isinstance(automation.trigger, EventTrigger):
             return automation.trigger.within
     return timedelta(seconds=SILENCE_SECONDS)

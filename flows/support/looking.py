@@ -24,9 +24,9 @@ from rlfocal.upkeep.drift import (
     MAX_ROWS_LISTED,
     Drift,
     drift_since,
+    find_last_reported_snapshot,
     have_answers_changed,
     headline,
-    last_looked_at,
     store_look,
     table,
     upgrades,
@@ -39,7 +39,7 @@ Location = str | Path | None
 
 def begin_look(warehouse: Warehouse) -> int:
     """The snapshot that drift and promises are looked at from; kept, as a run that dies must lose nothing."""
-    since = last_looked_at(warehouse)
+    since = find_last_reported_snapshot(warehouse)
     if warehouse.rows("SELECT 1 FROM extractions LIMIT 1") and not warehouse.rows("FROM drift_looks LIMIT 1"):
         store_look(warehouse, since)
     return since

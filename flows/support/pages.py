@@ -29,7 +29,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import RunError
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import escape_markdown
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.verdicts import verdict_table
@@ -69,7 +69,7 @@ def sentence(gap: Failure) -> str:
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
 PUBLISHED_FILE = "published.json"
-"""Among what this machine keeps about a warehouse."""
+"""The file of published accuracies among what this machine keeps about a warehouse."""
 
 
 def last_published(location: str | Path | None) -> Accuracies:
@@ -88,9 +88,7 @@ def _board_key(parts: Sequence[Any]) -> BoardKey:
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:
     """Keeps what a run showed, for the next one to compare with: a killed run's evaluations nobody saw."""
-    now = {
-        (board.key, standing.method): standing.accuracy for board in boards for standing in board.standings
-    }
+    now = {(board.key, standing.method): standing.accuracy for board in boards for standing in board.rows}
     rows = [(board, method, accuracy) for (board, method), accuracy in {**before, **now}.items()]
     write_file(locate(location).local / PUBLISHED_FILE, json.dumps(rows))
 
@@ -127,12 +125,12 @@ def report_url() -> str | None:
 
 def page(summary: Summary) -> list[str]:
     """The run in lines of Markdown: what was done, and where the report is."""
-    done = f"{counted(summary.extracted, 'partition')} extracted, {summary.present} already there"
+    done = f"{count_noun(summary.extracted, 'partition')} extracted, {summary.present} already there"
     lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
     if summary.gaps:
         lines += [
             "",
-            f"**{counted(len(summary.gaps), 'step')} failed**: see the artifact regenerate-missing.",
+            f"**{count_noun(len(summary.gaps), 'step')} failed**: see the artifact regenerate-missing.",
         ]
     if summary.report is not None:
         lines += ["", report_line(summary.report)]
@@ -140,7 +138,7 @@ def page(summary: Summary) -> list[str]:
 
 
 def report_line(report: Path) -> str:
-    """Where the report is, in Markdown."""
+    """The place of the report, in Markdown."""
     place = f"`{report.absolute()}` on {platform.node()}"
     url = report_url()
     return f"[Open the report]({url}) ({place})" if url else f"The report is {place}"
@@ -216,7 +214,7 @@ def show_progress(name: str) -> Iterator[Progress]:
 
 
 def _key(name: str) -> str:
-    """As Prefect wants it.
+    """The artifact's key, in the characters that Prefect allows.
 
     >>> _key("extract Qwen/Qwen3-0.6B")
     'extract-qwen-qwen3-0-6b'

@@ -20,7 +20,7 @@ from flows.support.deploying import check_checkout
 from flows.support.pages import IncompleteError, sentence
 from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.base.options import Option
 from rlfocal.base.request import MAX_NUMBER
 from warehouse.locations import without_password
@@ -29,12 +29,12 @@ Asked = ParamSpec("Asked")
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Hours = Annotated[int, Field(ge=0, le=100_000)]
-WAREHOUSE = "RLFOCAL_WAREHOUSE"
+WAREHOUSE_VARIABLE = "RLFOCAL_WAREHOUSE"
 Place = Annotated[
     options.Name | None,
     Option(
         "A directory that every worker reaches, or the URI of a Postgres catalogue without its password.",
-        default=f"{WAREHOUSE} of the worker, else .rlfocal/warehouse in its checkout",
+        default=f"{WAREHOUSE_VARIABLE} of the worker, else .rlfocal/warehouse in its checkout",
     ),
 ]
 
@@ -60,7 +60,7 @@ def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]
             if isinstance(error, IncompleteError):
                 for gap in error.summary.gaps:
                     get_run_logger().error("failed: %s", sentence(gap))
-            return Failed(message=plain(error), data=error)
+            return Failed(message=describe_error(error), data=error)
 
     return run
 
@@ -71,7 +71,7 @@ class _Sentences(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError | RunError):
-            record.msg, record.args, record.exc_info = plain(error), (), None
+            record.msg, record.args, record.exc_info = describe_error(error), (), None
         return True
 
 
@@ -82,14 +82,14 @@ def secret_kept(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if given is None or without_password(given) == given:
         yield dict(parameters)
         return
-    before = os.environ.get(WAREHOUSE)
-    os.environ[WAREHOUSE] = given
+    before = os.environ.get(WAREHOUSE_VARIABLE)
+    os.environ[WAREHOUSE_VARIABLE] = given
     try:
         yield {**parameters, "warehouse": None}
     finally:
-        del os.environ[WAREHOUSE]
+        del os.environ[WAREHOUSE_VARIABLE]
         if before is not None:
-            os.environ[WAREHOUSE] = before
+            os.environ[WAREHOUSE_VARIABLE] = before
 
 
 def check_no_password(warehouse: str | None) -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 from rlfocal.base.errors import RunError
 
 T = TypeVar("T")
-ENVIRONMENT = {
+SERVER_ENVIRONMENT = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # it tries again what a busy SQLite refused
     "PREFECT__SERVER_EPHEMERAL": "1",
@@ -44,7 +44,7 @@ def prefect_server() -> Iterator[None]:
     if PREFECT_API_URL.value():
         yield
     else:
-        with temporary_settings({PREFECT_API_URL: _temporary().api_url}):
+        with temporary_settings({PREFECT_API_URL: _start_temporary().api_url}):
             yield
 
 
@@ -55,14 +55,14 @@ class _TemporaryServer(NamedTuple):
 
 
 @cache
-def _temporary() -> _TemporaryServer:
+def _start_temporary() -> _TemporaryServer:
     """One for the process: at its end Prefect still sends what it has noted."""
     from prefect.settings import get_current_settings
 
     settings = get_current_settings().to_environment_variables(exclude_unset=True)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__],  # -P: a folder `flows` where the user stands is another
-        env={**os.environ, **settings, **ENVIRONMENT},
+        env={**os.environ, **settings, **SERVER_ENVIRONMENT},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C on the terminal is for its owner

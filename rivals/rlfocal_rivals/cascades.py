@@ -1,4 +1,4 @@
-"""Those who ask one model several times, or several in turn until they are sure or agree."""
+"""Rivals that ask one model several times, or several in turn until they are sure or agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlfocal.statistics.votes import plurality
 
 DYLAN_TEAM_SIZE = 4
 """DyLAN: models in a team, unless a size is given."""
-SAMPLES = 40
+N_SAMPLES = 40
 
 
 @answer_policy(
@@ -155,7 +155,7 @@ class FirstRound:
     seed: int | None
     """Seed of the random order; None: the most important first."""
     train: Dataset
-    """Where the mean number of models asked is counted, for budgets."""
+    """The train documents on which the mean number of models asked is counted, for budgets."""
 
     def decide(self, calls: Calls) -> Answers:
         T, n = len(calls), self.size
@@ -172,7 +172,7 @@ class FirstRound:
             agreed |= same.sum(axis=1) > needed
         return Answers(slots)
 
-    def within(self, budget: Budget) -> FirstRound | None:
+    def hold_to_budget(self, budget: Budget) -> FirstRound | None:
         """The largest team that keeps to the budget on average over train."""
         cost = budget.costs(self.train.prices)
         for size in range(len(self.ranked), 0, -1):
@@ -190,7 +190,7 @@ class FirstRound:
 @answer_policy(
     "more_agents",
     "the model with the best train accuracy",
-    f"the majority of {SAMPLES} draws from what it said",
+    f"the majority of {N_SAMPLES} draws from what it said",
     needs=("samples",),
     source="More Agents Is All You Need (arXiv 2402.05120)",
     differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
@@ -203,7 +203,7 @@ class MoreAgents(MethodBase):
     With many draws, this tends to the model's own likeliest answer.
     """
 
-    samples: int = SAMPLES
+    samples: int = N_SAMPLES
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SampledVote]:
@@ -216,7 +216,7 @@ class SampledVote:
     """The majority of draws from one model's distribution."""
 
     model: int
-    """Its position."""
+    """The position of the model."""
     samples: int
     seed: int
 

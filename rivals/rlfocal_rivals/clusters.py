@@ -15,7 +15,7 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Share, checked
-from rlfocal.methods.knn import cosines, nearest, unit, vectors_of
+from rlfocal.methods.knn import cosines, find_nearest, unit, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
 from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, to_numpy
@@ -23,14 +23,14 @@ from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, t
 if TYPE_CHECKING:
     from torch import Tensor
 
-BETA = 9.0
+DISTANCE_DECAY = 9.0
 """How fast a cluster's weight falls with its distance from the question."""
 
 
 class NearClusters(NamedTuple):
     """The clusters nearest to each of T questions."""
 
-    at: Ints
+    positions: Ints
     """(T, k) their positions, the nearest first; -1 where the encoder knows no word of the question."""
     similarity: Floats
     """(T, k) cosine or inner product of the question's vector, of length 1, and their centres"""
@@ -41,21 +41,23 @@ class Clusters:
     """K-means clusters of train questions, and each model's accuracy in each."""
 
     centres: Floats
-    """(K, D)"""
+    """(K, D) the centre of each cluster"""
     sizes: Floats
     """(K + 1,) questions in each; last, in all of train"""
     means: Floats
     """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
 
-    def near(self, e: Floats, k: int = 1, *, by_product: bool = False) -> NearClusters:
+    def find_nearest(self, e: Floats, k: int = 1, *, by_product: bool = False) -> NearClusters:
         """To vectors (T, D). `by_product`: by the inner product with the centres as they are, so that tight
         clusters lead."""
-        neighbours = nearest((products if by_product else cosines)(self.centres, e), k)
-        return NearClusters(np.where(neighbours.known[:, None], neighbours.at, -1), neighbours.similarity)
+        neighbours = find_nearest((products if by_product else cosines)(self.centres, e), k)
+        return NearClusters(
+            np.where(neighbours.known[:, None], neighbours.positions, -1), neighbours.similarity
+        )
 
     def nearest_means(self, e: Floats) -> Floats:
         """(T, N) each model's accuracy in the nearest cluster"""
-        return self.means[self.near(e).at[:, 0]]
+        return self.means[self.find_nearest(e).positions[:, 0]]
 
 
 def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
@@ -75,7 +77,7 @@ def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
 
 
 def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
-    """As `cosines`, but the lengths of centres count."""
+    """The inner products with the centres, whose lengths count, unlike in `cosines`."""
     yield slice(0, len(e)), (unit(e) @ centres.T).round(9)
 
 
@@ -128,14 +130,16 @@ class RankedRouter:
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        return self.mix(questions, by_rank(self.clusters.means))
+        return self.mix(questions, reciprocal_ranks(self.clusters.means))
 
     def mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
         """(T, N) mean of clusters' values (K + 1, N) over the nearest, with softmax weights by similarity."""
-        near = self.clusters.near(vectors_of(self.encoder, questions), self.nearest, by_product=True)
-        weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
+        near = self.clusters.find_nearest(vectors_of(self.encoder, questions), self.nearest, by_product=True)
+        weights = np.exp(
+            DISTANCE_DECAY * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True))
+        )
         weights /= weights.sum(axis=1, keepdims=True)
-        return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
+        return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.positions]))
 
 
 @question_router(
@@ -171,9 +175,9 @@ class MixedRouter(RankedRouter, PricedRouter):
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     questions: tuple[str, ...]
-    """train's"""
+    """The train questions."""
     price_weight: float
-    """1 - α"""
+    """1 - α, the weight of cheapness"""
     decisive = 1.0
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
@@ -186,11 +190,11 @@ class MixedRouter(RankedRouter, PricedRouter):
     def _scores(self, questions: tuple[str, ...], weight: float) -> Floats:
         prices = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
         cheapness = 1 - prices / max(prices.max(), np.finfo(np.float64).tiny)
-        mixed = by_rank((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
+        mixed = reciprocal_ranks((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
         return self.mix(questions, mixed)
 
 
-def by_rank(values: Floats) -> Floats:
+def reciprocal_ranks(values: Floats) -> Floats:
     """(K, N) 1 / (rank + 1) within each row, the highest value ranking 0; ties: the first leads."""
     order = np.argsort(-values.round(9), axis=1, kind="stable")
     return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
@@ -246,7 +250,7 @@ def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floa
     """(T, N) b2 of every model, from the coarse and the fine clusters."""
     shrunk = np.broadcast_to(levels[0].means[-1], (len(e), levels[0].means.shape[1]))
     for level in levels:
-        cluster = level.near(e).at[:, 0]
+        cluster = level.find_nearest(e).positions[:, 0]
         n = level.sizes[cluster][:, None]
         shrunk = (n * level.means[cluster] + strength * shrunk) / (n + strength)
     return shrunk
@@ -272,7 +276,7 @@ class UniRoute(Descent, PricedEstimator):
     """
 
     clusters: Annotated[PositiveInt, Range(5, 100, log=True)] = 30
-    """K"""
+    """K, the number of clusters"""
     map: Literal["learned", "kmeans"] = "learned"
     rate: Annotated[float, Range(1e-3, 0.1, log=True)] = 1e-2
     decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4

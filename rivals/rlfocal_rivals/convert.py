@@ -51,7 +51,7 @@ class Answer:
     model: str
     score: float | None
     """1: right; 0: wrong; None: not graded"""
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     """Canonical forms of it, the most exact first; empty: it said nothing."""
     text: str | None
     question: str
@@ -66,10 +66,14 @@ def forms(*texts: str | None) -> tuple[str, ...]:
 
 
 Row = dict[str, Any]
-_KEYS = {"benchmark": pa.string(), "task": pa.string(), "doc_id": pa.int64()}
-DOCS = pa.schema(_KEYS | {"question": pa.string(), "gold": pa.string(), "confidential": pa.bool_()})
+_KEY_FIELDS = {"benchmark": pa.string(), "task": pa.string(), "doc_id": pa.int64()}
+DOCS_SCHEMA = pa.schema(
+    _KEY_FIELDS | {"question": pa.string(), "gold": pa.string(), "confidential": pa.bool_()}
+)
 _ANSWER_FIELDS = {"model": pa.string(), "answer": pa.string(), "text": pa.string()}
-SCORES = pa.schema(_KEYS | _ANSWER_FIELDS | {"n_tokens": pa.int64(), "n_prompt_tokens": pa.int64()})
+SCORES_SCHEMA = pa.schema(
+    _KEY_FIELDS | _ANSWER_FIELDS | {"n_tokens": pa.int64(), "n_prompt_tokens": pa.int64()}
+)
 
 
 def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
@@ -87,29 +91,29 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
             continue
         if len({(each.question, each.gold) for each in given}) > 1:
             raise InputError(f"document {doc_id} of {task}: models were asked, or graded, differently")
-        gold = normalise(given[0].gold) or agreed(given)
+        gold = normalise(given[0].gold) or most_common_answer(given)
         keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
         hides = task.lower().startswith(CONFIDENTIAL_BENCHMARKS)
         docs.append(keys | {"question": given[0].question, "gold": gold, "confidential": hides})
         for each in given:
             if each.score is not None:
                 counted = {"n_tokens": each.n_tokens, "n_prompt_tokens": each.n_prompt_tokens}
-                stored = gold if each.score else next((form for form in each.said if form != gold), None)
+                stored = gold if each.score else next((form for form in each.texts if form != gold), None)
                 scores.append(keys | {"model": each.model, "answer": stored, "text": each.text} | counted)
     return docs, scores, between
 
 
-def agreed(answers: Sequence[Answer]) -> str:
+def most_common_answer(answers: Sequence[Answer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
-    counts = Counter(answer.said[0] for answer in answers if answer.score and answer.said)
+    counts = Counter(answer.texts[0] for answer in answers if answer.score and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
-def grade(given: Any, where: str) -> float | None:
+def grade(value: Any, where: str) -> float | None:
     """A score as pandas and JSON write it; None if it is missing. Raises InputError for what is none."""
-    if given is None or given != given or given == "":
+    if value is None or value != value or value == "":
         return None
-    text = str(given).strip().lower()
+    text = str(value).strip().lower()
     try:
         score = {"true": 1.0, "false": 0.0}.get(text)
         score = float(text) if score is None else score
@@ -118,16 +122,16 @@ def grade(given: Any, where: str) -> float | None:
     if score != score:
         return None
     if not 0 <= score <= 1:
-        raise InputError(f"{where}: score {given!r:.60} is not a number from 0 to 1")
+        raise InputError(f"{where}: score {value!r:.60} is not a number from 0 to 1")
     return score
 
 
 # ---- RouterBench
 
 _KEYS_OF_ROW = ("sample_id", "prompt", "eval_name")
-_RESPONSE, _COST = "|model_response", "|total_cost"
-_NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
-_LETTER = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
+_RESPONSE_SUFFIX, _COST_SUFFIX = "|model_response", "|total_cost"
+_NUMBER_TASKS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
+_LETTER_PATTERN = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
 _STATED_ANSWER = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 
 
@@ -137,7 +141,9 @@ def read_routerbench(path: Path) -> list[Answer]:
     Raises InputError for a pickle, which would run any code in it, and for a table that is none of these.
     """
     rows = read_rows(path)
-    models = sorted({name.rpartition("|")[0] for name in rows[0] if name.endswith((_RESPONSE, _COST))})
+    models = sorted(
+        {name.rpartition("|")[0] for name in rows[0] if name.endswith((_RESPONSE_SUFFIX, _COST_SUFFIX))}
+    )
     for name in (*_KEYS_OF_ROW, *models):
         if name not in rows[0]:
             raise InputError(f"{path} has no column {name!r}; is it RouterBench's wide table?")
@@ -149,7 +155,7 @@ def read_routerbench(path: Path) -> list[Answer]:
         seen.add(key)
     numbered: dict[str, int] = defaultdict(int)
     answers = []
-    for row in sorted(rows, key=lambda row: (natural(str(row["sample_id"])), str(row["prompt"]))):
+    for row in sorted(rows, key=lambda row: (natural_key(str(row["sample_id"])), str(row["prompt"]))):
         task = str(row["eval_name"])
         for model in models:
             answers.append(_response(row, model, task, numbered[task], path))
@@ -159,9 +165,11 @@ def read_routerbench(path: Path) -> list[Answer]:
 
 def _response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answer:
     score = grade(row[model], f"{path}, sample_id {row['sample_id']}, column {model!r}")
-    given = row.get(model + _RESPONSE)
+    given = row.get(model + _RESPONSE_SUFFIX)
     text = None if given is None else unwrap(given)
-    answer_forms = () if text is None else forms(spoken(text, number=task.startswith(_NUMBERS)), text)
+    answer_forms = (
+        () if text is None else forms(read_response(text, number=task.startswith(_NUMBER_TASKS)), text)
+    )
     return Answer("routerbench", task, doc_id, model, score, answer_forms, text, unwrap(row["prompt"]))
 
 
@@ -184,44 +192,44 @@ def read_rows(path: Path) -> list[Row]:
     return list(table.to_pylist())
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def natural_key(name: str) -> list[tuple[int, str]]:
     """A key that sorts `a.9` before `a.10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]
 
 
-def unwrap(given: Any) -> str:
+def unwrap(cell: Any) -> str:
     """RouterBench keeps texts in lists, which CSV holds as Python writes them."""
-    value = given
-    if isinstance(given, str) and given.lstrip().startswith("["):
+    value = cell
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
-            value = literal_eval(given.strip())
+            value = literal_eval(cell.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = given
+            value = cell
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n\n".join(value)
-    return str(given)
+    return str(cell)
 
 
-def spoken(text: str, *, number: bool) -> str | None:
+def read_response(text: str, *, number: bool) -> str | None:
     """A response's answer: a choice's letter, else (`number`) the number it ends in, else what it states.
 
     None if it is not clear.
 
-    >>> spoken("B) Paris, because ...", number=False), spoken("So the answer is (C).", number=False)
-    ('B', 'C')
+    >>> [read_response(text, number=False) for text in ("B) Paris, because ...", "So the answer is (C).")]
+    ['B', 'C']
     """
     if number:
         return extract_answer(text)
     stated = [match.end() for match in _STATED_ANSWER.finditer(text)]
     for start in (0, *reversed(stated)):
-        if letter := _LETTER.match(text, start):
+        if letter := _LETTER_PATTERN.match(text, start):
             return letter[1]
     return None
 
 
 # ---- LLMRouterBench
 
-_TIME = re.compile(r"\d{8}_\d{6}$")
+_TIME_SUFFIX = re.compile(r"\d{8}_\d{6}$")
 
 
 def read_llmrouterbench(folder: Path) -> list[Answer]:
@@ -261,28 +269,28 @@ def latest_runs(folder: Path) -> Iterator[Path]:
             f"{folder} has no DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
         )
     for paths in runs.values():
-        yield max(paths, key=lambda path: match[0] if (match := _TIME.search(path.stem)) else "")
+        yield max(paths, key=lambda path: match[0] if (match := _TIME_SUFFIX.search(path.stem)) else "")
 
 
-def _record(given: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
-    text = _text(given.get("raw_output"))
+def _record(value: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
+    text = _text(value.get("raw_output"))
     return Answer(
         *keys,
-        int(given["index"]) - 1,
+        int(value["index"]) - 1,
         model,
-        grade(given["score"], where),
-        forms(_text(given["prediction"]), text),
+        grade(value["score"], where),
+        forms(_text(value["prediction"]), text),
         text,
-        _text(given["origin_query"]) or "",
-        _text(given["ground_truth"]),
-        given.get("completion_tokens"),
-        given.get("prompt_tokens"),
+        _text(value["origin_query"]) or "",
+        _text(value["ground_truth"]),
+        value.get("completion_tokens"),
+        value.get("prompt_tokens"),
     )
 
 
-def _text(given: Any) -> str | None:
+def _text(value: Any) -> str | None:
     """Text as it is; some data sets' answers are lists or objects."""
-    return given if given is None or isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # ---- the command
@@ -308,7 +316,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     asked.out.mkdir(parents=True, exist_ok=True)
-    for name, rows, columns in (("docs", docs, DOCS), ("scores", scores, SCORES)):
+    for name, rows, columns in (("docs", docs, DOCS_SCHEMA), ("scores", scores, SCORES_SCHEMA)):
         pa.parquet.write_table(pa.Table.from_pylist(rows, columns), asked.out / f"{name}.parquet")
     for task in between:
         print(f"left out: {task}, whose scores are not all 0 or 1", file=sys.stderr)

@@ -13,12 +13,12 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.knn import SimilarityEncoder, alike, fit_likeness, local_mean
+from rlfocal.methods.knn import SimilarityEncoder, find_similar, fit_likeness, local_mean
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
 N_NEIGHBOURS = 50
-"""Number of neighbours."""
+"""The number of nearest train documents."""
 Weigh = Callable[[Floats], Floats]
 """(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
 
@@ -32,8 +32,8 @@ class DesAlgorithm(NamedTuple):
     """Whether its weights apply to votes instead of probabilities."""
 
 
-def _by_deskit(router: Any, n_models: int) -> Weigh:
-    """By a fitted deskit.base.KNNBase or deskit.LWSEU."""
+def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
+    """Competences by a fitted deskit.base.KNNBase or deskit.LWSEU."""
 
     def weigh(vectors: Floats) -> Floats:
         weights = router.predict_weights(vectors)
@@ -43,7 +43,7 @@ def _by_deskit(router: Any, n_models: int) -> Weigh:
     return weigh
 
 
-def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
+def _weigh_by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
     """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
 
     def fit(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
@@ -52,7 +52,7 @@ def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
         score = train.chances if name == "DEWSU" else train.correct.astype(np.float64)
         router = getattr(deskit, name)(task="classification", metric=None, mode="max", k=k)
         router.fit(train_vectors, np.maximum(train.labels, 0), dict(enumerate(score.T)))
-        return _by_deskit(router, len(train.models))
+        return _weigh_by_deskit(router, len(train.models))
 
     return fit
 
@@ -60,23 +60,23 @@ def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
 def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     from deskit import LWSEU
 
-    classes = SlotClasses.of(train)
+    classes = SlotClasses.from_dataset(train)
     probs = classes.probs(train)
     router = LWSEU(task="classification", k=k)
     router.fit(
         train_vectors, classes.labels(train), {model: probs[:, model] for model in range(len(train.models))}
     )
-    return _by_deskit(router, len(train.models))
+    return _weigh_by_deskit(router, len(train.models))
 
 
-def _above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
+def _weigh_above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
-    classes = SlotClasses.of(train)
+    classes = SlotClasses.from_dataset(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
 
     def weigh(vectors: Floats) -> Floats:
-        selected = local_mean(alike(train_vectors, vectors, k), right, k) > chance
+        selected = local_mean(find_similar(train_vectors, vectors, k), right, k) > chance
         if right.all() or not right.any() or len(train) < 3:
             selected[:] = False
         selected |= ~selected.any(axis=1, keepdims=True)
@@ -94,7 +94,7 @@ class SlotClasses:
     """Adds a class for no answer, then one that no model gives: the label where no slot is right."""
 
     @classmethod
-    def of(cls, train: Dataset) -> SlotClasses:
+    def from_dataset(cls, train: Dataset) -> SlotClasses:
         n_slots = train.probs.shape[2]
         return cls(n_slots, train.kind == "answers" or n_slots < 2 or bool((train.labels < 0).any()))
 
@@ -116,12 +116,12 @@ class SlotClasses:
 
 
 COMPETENCES: Mapping[str, DesAlgorithm] = {
-    "knora_e": DesAlgorithm(_by_scores("KNORAE"), votes=True),
-    "knora_u": DesAlgorithm(_by_scores("KNORAU"), votes=True),
-    "ola": DesAlgorithm(_by_scores("OLA"), votes=True),
-    "dews": DesAlgorithm(_by_scores("DEWSU"), votes=False),
+    "knora_e": DesAlgorithm(_weigh_by_scores("KNORAE"), votes=True),
+    "knora_u": DesAlgorithm(_weigh_by_scores("KNORAU"), votes=True),
+    "ola": DesAlgorithm(_weigh_by_scores("OLA"), votes=True),
+    "dews": DesAlgorithm(_weigh_by_scores("DEWSU"), votes=False),
     "lwse": DesAlgorithm(_lwse, votes=False),
-    "des_p": DesAlgorithm(_above_chance, votes=True),
+    "des_p": DesAlgorithm(_weigh_above_chance, votes=True),
 }
 
 
@@ -167,7 +167,7 @@ class DynamicSelection(MethodBase):
 class Selection:
     """Answers by a vote of the competent models, or by their weighted mean probability."""
 
-    likeness: SimilarityEncoder
+    encoder: SimilarityEncoder
     weigh: Weigh
     asks_all: bool
     votes: bool
@@ -175,7 +175,7 @@ class Selection:
     def decide(self, calls: Calls) -> Answers:
         everybody = range(len(calls.models))
         outputs = calls.call_all() if self.asks_all else calls.outputs()
-        weights = self.weigh(self.likeness.vectors(outputs, everybody))
+        weights = self.weigh(self.encoder.vectors(outputs, everybody))
         outputs = calls.call(weights > 0)
         voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
         weighed = weights[:, :, None] * (voted if self.votes else outputs.probs)

@@ -17,7 +17,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Share, checked
-from rlfocal.methods.knn import cosines, nearest, vectors_of
+from rlfocal.methods.knn import cosines, find_nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
 
@@ -43,9 +43,9 @@ class Eagle(MethodBase):
 
     neighbours: Annotated[PositiveInt, Range(5, 200, log=True)] = 20
     global_share: Annotated[Share, Range(0.0, 1.0)] = 0.5
-    """P"""
+    """P, the weight of the global ratings"""
     step: Annotated[PositiveFloat, Range(1.0, 128.0, log=True)] = 32.0
-    """K"""
+    """K, the step of an ELO update"""
     encoder: str = TFIDF
     seeded = True
     revision = "3"
@@ -131,9 +131,9 @@ class EagleRouter:
     vectors: Floats
     """(n, D) of the train questions"""
     games: Games
-    """On them."""
+    """The games of the models on train questions."""
     overall: Floats
-    """(N,) global ratings"""
+    """(N,) the global rating of each model"""
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     most: float = math.inf
@@ -146,8 +146,10 @@ class EagleRouter:
         picked: Ints = np.where(affordable, scores, -np.inf).argmax(axis=1)
         return ask(calls, picked)
 
-    def within(self, budget: Budget) -> EagleRouter | None:
-        """At most one model each; in cents, no model that costs more, as Eagle's budget is per query."""
+    def hold_to_budget(self, budget: Budget) -> EagleRouter | None:
+        """The router of one model a query; in cents, of no model that costs more, as Eagle's budget is per
+        query.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         if np.isnan(self.prices).any() or self.prices.min() > budget.amount:
@@ -156,11 +158,11 @@ class EagleRouter:
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        neighbours = nearest(
+        neighbours = find_nearest(
             cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours
         )
-        arrival = np.argsort(self.games.place[neighbours.at], axis=1, kind="stable")
-        places = np.take_along_axis(neighbours.at, arrival, axis=1)
+        arrival = np.argsort(self.games.place[neighbours.positions], axis=1, kind="stable")
+        places = np.take_along_axis(neighbours.positions, arrival, axis=1)
         start = np.repeat(self.overall[None], len(questions), axis=0)
         local = mean_ratings(start, self.games, places, self.settings.step)
         share = self.settings.global_share

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.learning.networks import Adam, Linear, mlp, one_thread
+from rlfocal.methods.learning.networks import Adam, Linear, mlp, use_one_thread
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate
 
 if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["WeightPolicies", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
+__all__ = ["WeightPolicies", "fit_mlps", "learn_weights", "mlp_of_each", "rewards", "use_one_thread"]
 
 _INITIAL_SCALE = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
@@ -79,9 +79,9 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     weights = [p.detach() for p in networks.parameters()]
     best = [p.clone() for p in weights]
     reached, since = torch.full((len(seeds),), -1.0), torch.zeros(len(seeds))
-    with one_thread():
+    with use_one_thread():
         for epoch in range(epochs if len(y) else 0):
-            for rows in torch.split(_shuffled(taught, generators), batch, 1):
+            for rows in torch.split(_shuffle_rows(taught, generators), batch, 1):
                 optimiser.descend(_loss(networks(x[rows]), y[rows]))
             if not n_held:
                 best = weights
@@ -94,10 +94,10 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
             reached[better], since[better] = right[better], float(epoch)
             if bool((epoch - since >= how.patience).all()):
                 break
-    return [_of_seed(best, number, sizes) for number in range(len(seeds))]
+    return [_take_seed(best, number, sizes) for number in range(len(seeds))]
 
 
-def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+def _shuffle_rows(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     """(S, n) each seed's rows in an order of its own."""
     draws = [torch.randperm(rows.shape[1], generator=generator) for generator in generators]
     return rows.gather(1, torch.stack(draws))
@@ -108,7 +108,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return len(logits) * cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def _of_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> nn.Module:
+def _take_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> nn.Module:
     network = mlp(sizes, torch.Generator())
     for p, of_seeds in zip(network.parameters(), weights, strict=True):
         p.data = of_seeds[number].clone()
@@ -127,8 +127,8 @@ class WeightPolicies(nn.Module):
 
     def __init__(self, n_models: int, n_state: int, how: Rlae, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.n_models, self.n_agents = n_models, n_models if how.each_its_own else 1
-        seen = n_state - n_models + 1 if how.each_its_own else n_state
+        self.n_models, self.n_agents = n_models, n_models if how.has_agent_per_model else 1
+        seen = n_state - n_models + 1 if how.has_agent_per_model else n_state
         own = n_models // self.n_agents
         each = [generator for generator in generators for _ in range(self.n_agents)]
         self.networks = mlp_of_each([seen, how.hidden, own], each, _INITIAL_SCALE)
@@ -176,7 +176,7 @@ def learn_weights(
     learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)
-    with one_thread():
+    with use_one_thread():
         for _ in range(how.iterations):
             rows = _drawn_rows(len(labels), how.batch, generators)
             seen, q, y = every_state[rows], every_prob[rows], every_label[rows]

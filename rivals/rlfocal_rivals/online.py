@@ -1,4 +1,4 @@
-"""Who learns online: bandits, of which a label updates only the model that was called, and experts.
+"""Rivals that learn online: bandits, of which a label updates only the called model, and experts.
 
 An arm is a model; the context x is the question along a few principal directions, plus a constant 1; the
 reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
@@ -36,18 +36,18 @@ class Arms:
     """
 
     matrices: Floats
-    """(N, K, K) A"""
+    """(N, K, K) A, the sum of x xᵀ with its ridge"""
     squares: Floats
-    """(N, K, K) B"""
+    """(N, K, K) B, the sum of x xᵀ by squared discounts"""
     inverses: Floats
-    """(N, K, K) A⁻¹"""
+    """(N, K, K) A⁻¹, the inverse of A"""
     sums: Floats
-    """(N, K) b"""
+    """(N, K) b, the sum of rewards times x"""
     gamma: float = 1.0
-    """γ"""
+    """γ, the discount of a label for each later one"""
 
     @classmethod
-    def taught(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
+    def learn_all(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
         """Arms that have each learned from every document, and forget from then on: contexts (T, K), rewards
         (T, N)."""
         each = (rewards.shape[1], 1, 1)
@@ -61,7 +61,7 @@ class Arms:
 
     @property
     def means(self) -> Floats:
-        """(N, K) θ"""
+        """(N, K) θ, each arm's estimated weights"""
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
     def variances(self, context: Floats) -> Floats:
@@ -107,7 +107,7 @@ class Bandit(MethodBase):
         directions = fit_directions(self.encoder, questions_of(train), self.directions)
         contexts = contexts_of(questions_of(train), directions)
         learned_from = slice(None if self.warm_start else 0)
-        arms = Arms.taught(contexts[learned_from], train.correct[learned_from], self.gamma)
+        arms = Arms.learn_all(contexts[learned_from], train.correct[learned_from], self.gamma)
         return [Gambler(self, directions, arms, seed) for seed in seeds]
 
 
@@ -121,14 +121,16 @@ class Gambler:
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Without labels: uses what was learned on train."""
+        """Decides by what was learned on train, without labels."""
         score = self.method.score(self.seed)
         contexts = contexts_of(questions_of(calls), self.directions)
         picked = [int(score(self.arms, context).argmax()) for context in contexts]
         return ask(calls, np.array(picked, dtype=np.int64))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer, its label is revealed, and with it whether the called model was right."""
+        """Decides one document after another; after each answer its label shows whether the called model was
+        right.
+        """
         score, arms = self.method.score(self.seed), self.arms.copy()
         for turn in stream:
             [context] = contexts_of(questions_of(turn.calls), self.directions)
@@ -208,7 +210,7 @@ class Thompson(Bandit):
 )
 @checked
 class DiscountedLinUcb(LinUcb):
-    """The same, with labels that fade."""
+    """LinUCB whose labels fade with age."""
 
     alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 0.5
     """α, the weight of uncertainty in a model's favour."""
@@ -223,7 +225,7 @@ class DiscountedLinUcb(LinUcb):
 )
 @checked
 class DiscountedThompson(Thompson):
-    """The same, with labels that fade."""
+    """Thompson sampling whose labels fade with age."""
 
     v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.25
     """The standard deviation of a reward, of which forgetting keeps more uncertain."""
@@ -275,12 +277,12 @@ class Hedger:
     """Answers the weighted plurality. Ties as in a soft vote."""
 
     log_weights: Floats
-    """(N,) ln w after train"""
+    """(N,) ln w, the weights after train"""
     rate: float
     share: float
 
     def decide(self, calls: Calls) -> Answers:
-        """Without labels: uses the weights after train."""
+        """Decides by the weights after train, without labels."""
         return Answers(vote(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
@@ -352,11 +354,13 @@ class Follower:
     window: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Without labels: always the leader at the end of train."""
+        """Asks the leader at the end of train for every document, without labels."""
         return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the others are called too: a label shows only which of the called were right."""
+        """Calls the other models after each answer, as a label shows only which of the called ones were
+        right.
+        """
         last = list(self.before)
         n_right = self.before.sum(axis=0)
         for turn in stream:

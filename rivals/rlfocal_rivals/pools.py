@@ -20,7 +20,7 @@ from rlfocal.data.policy import Budget, Policy
 from rlfocal.methods.constant_pools import MAX_POOL_SIZE, PoolFusion, constant_pool
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import plurality_accuracy
-from rlfocal.statistics.votes import first_given, plurality, soft_vote
+from rlfocal.statistics.votes import find_earliest_slots, plurality, soft_vote
 
 # ---- by the accuracy of their vote
 
@@ -78,7 +78,7 @@ Members = tuple[int, ...]
 class PoolCriterion(Protocol):
     """What a pool is chosen by, fitted on train, and how its members are then fused."""
 
-    def worth(self, members: Members) -> float: ...
+    def score_members(self, members: Members) -> float: ...
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
         """From the outputs of the members."""
@@ -95,7 +95,9 @@ class ConstantPool(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GrownPool]:
         choice, amount = self.chosen_by(train), float(self.size or MAX_POOL_SIZE)
-        members = grow(choice.worth, np.ones(len(train.models)), amount, None if self.size else MAX_POOL_SIZE)
+        members = grow(
+            choice.score_members, np.ones(len(train.models)), amount, None if self.size else MAX_POOL_SIZE
+        )
         return [GrownPool(choice, members, train.prices)]
 
 
@@ -106,19 +108,19 @@ class GrownPool:
     choice: PoolCriterion
     members: Members
     prices: Floats
-    """(N,)"""
+    """(N,) the price of each model"""
 
     def decide(self, calls: Calls) -> Answers:
         outputs = calls.call(np.isin(np.arange(len(calls.models)), self.members))
         return self.choice.answer(outputs, self.members)
 
-    def within(self, budget: Budget) -> GrownPool | None:
+    def hold_to_budget(self, budget: Budget) -> GrownPool | None:
         """Grown within the budget; None if it cannot pay for any model."""
-        members = grow(self.choice.worth, budget.costs(self.prices), budget.amount, MAX_POOL_SIZE)
+        members = grow(self.choice.score_members, budget.costs(self.prices), budget.amount, MAX_POOL_SIZE)
         return GrownPool(self.choice, members, self.prices) if members else None
 
 
-def grow(worth: Callable[[Members], float], cost: Floats, amount: float, largest: int | None) -> Members:
+def grow(score: Callable[[Members], float], cost: Floats, amount: float, largest: int | None) -> Members:
     """Adds models one by one, each time the one that makes the pool worth most among those still affordable.
 
     `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no
@@ -134,7 +136,7 @@ def grow(worth: Callable[[Members], float], cost: Floats, amount: float, largest
         ]
         if not affordable:
             break
-        worths = [worth((*pool, model)) for model in affordable]
+        worths = [score((*pool, model)) for model in affordable]
         best = int(np.argmax(worths))
         if largest is not None and worths[best] <= worth_now:
             break
@@ -182,14 +184,14 @@ class Likelihood:
     held_out: Floats
     """(T, N) the out-of-fold calibrated probability of train's right slots."""
 
-    def worth(self, members: Members) -> float:
+    def score_members(self, members: Members) -> float:
         total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _MIN_SHARE)).sum()
         return round(float(total), 9)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
         """The slot with the highest mean calibrated probability."""
         pool = np.isin(np.arange(len(outputs.models)), members)
-        calibrated = np.where(pool[:, None], _calibrated(outputs, self.scales), 0.0)
+        calibrated = np.where(pool[:, None], _calibrate(outputs, self.scales), 0.0)
         mean = calibrated.sum(axis=1) / max(len(members), 1)
         return Answers(soft_vote(calibrated, pool, outputs.kind), mean.max(axis=1, initial=0.0))
 
@@ -224,8 +226,8 @@ def calibrate(train: Dataset) -> Likelihood:
     return Likelihood(scales, held_out)
 
 
-def _calibrated(documents: Dataset, scales: Floats) -> Floats:
-    """(T, N, C)"""
+def _calibrate(documents: Dataset, scales: Floats) -> Floats:
+    """(T, N, C) the models' probabilities after temperature scaling"""
     if documents.kind == "answers":
         return documents.probs * scales[:, None]
     return np.exp(_log_softmax(documents, scales[:, None]))
@@ -257,8 +259,8 @@ class Information:
 
     train: Dataset
 
-    def worth(self, members: Members) -> float:
-        return round(mutual_information(*self._observed(members)), 12)
+    def score_members(self, members: Members) -> float:
+        return round(mutual_information(*self._read_votes(members)), 12)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
         """The slot whose pattern of votes was most often right on train."""
@@ -266,20 +268,20 @@ class Information:
         chance = np.where(exists, self.chances(members)[_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
         voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
-        winner = first_given(top, voted) if outputs.kind == "answers" else top.argmax(axis=1)
+        winner = find_earliest_slots(top, voted) if outputs.kind == "answers" else top.argmax(axis=1)
         slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
         return Answers(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def chances(self, members: Members) -> Floats:
         """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all right slots."""
-        pattern, is_right = self._observed(members)
+        pattern, is_right = self._read_votes(members)
         seen = np.bincount(pattern, minlength=2 ** len(members))
         right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))
         share = is_right.mean() if len(is_right) else 0.0
         shares: Floats = (right + share) / (seen + 1)
         return shares
 
-    def _observed(self, members: Members) -> tuple[Ints, Bools]:
+    def _read_votes(self, members: Members) -> tuple[Ints, Bools]:
         """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
         slots = np.arange(self.train.probs.shape[2])
         exists = slots < self.train.n_choices[:, None]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 from pydantic import Field
 
-from rlfocal.methods.knn import NeighbourScores, cosines, mean_over, nearest
+from rlfocal.methods.knn import NeighbourScores, cosines, find_nearest, mean_over
 
 Predict = Callable[[Floats], Floats]
 """(T, N) what is expected of every model on T questions, from their vectors (T, D)."""
@@ -96,7 +96,7 @@ class PricedRegression(QuestionRouter):
     """A regression of scikit-learn for each model, and how much a right answer is worth."""
 
     willingness: Worth = math.inf
-    """W"""
+    """W, the worth of a right answer beside prices"""
 
     def weigh_price(self, train: Dataset) -> float:
         if math.isfinite(self.willingness):
@@ -105,16 +105,16 @@ class PricedRegression(QuestionRouter):
 
     @abstractmethod
     def regressor(self, seed: int) -> object:
-        """Of scikit-learn."""
+        """A regression of scikit-learn, unfitted."""
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.multioutput import MultiOutputRegressor
 
-        from rlfocal_rivals.networks import one_thread
+        from rlfocal_rivals.networks import use_one_thread
 
-        with one_thread(), warnings.catch_warnings():
+        with use_one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the originals stop after as many steps
             predict: Predict = MultiOutputRegressor(self.regressor(seed)).fit(X, right).predict
         return predict
@@ -159,7 +159,7 @@ class SupportVectors(PricedRegression):
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C, the weight of errors against that of the weights' length"""
     epsilon: Annotated[NonNegativeFloat, Range(0.0, 0.3)] = 0.0
-    """errors that count as none"""
+    """the largest error that counts as none"""
     is_probability = False
 
     def regressor(self, seed: int) -> object:
@@ -181,7 +181,7 @@ class Descent:
 
     epochs: Annotated[int, Range(3, 30, log=True)] = 10
     batch: int = 128
-    """documents per step"""
+    """the number of documents in a step"""
     rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
     decay: float = 1e-4
     """weight decay"""
@@ -203,13 +203,13 @@ def descend(
     """
     import torch
 
-    from rlfocal_rivals.networks import one_thread
+    from rlfocal_rivals.networks import use_one_thread
 
     batch = batch or how.batch
     optimiser = torch.optim.Adam(list(parameters), lr=how.rate, weight_decay=how.decay)
     steps = max(how.epochs * math.ceil(n / batch), MIN_STEPS) if n else 0
     order = torch.empty(0, dtype=torch.int64)
-    with one_thread():
+    with use_one_thread():
         for step in range(steps):
             if not len(order):
                 order = torch.randperm(n, generator=generator)
@@ -251,7 +251,7 @@ class Carrot(MethodBase):
 
     @abstractmethod
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
-        """Of accuracies and of costs, in cents per 1,000 queries, from the questions."""
+        """Estimates of accuracies, and of costs in cents per 1,000 queries, from the questions."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         accuracy, costs = self.estimate(fit_encoder(self.encoder, questions_of(train)), train)
@@ -282,7 +282,7 @@ class CarrotKNN(Carrot):
     """
 
     most: Annotated[int, Field(ge=2), Range(32, 1024, log=True)] = 512
-    """largest k"""
+    """the largest k that is tried"""
     revision = "2"
 
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
@@ -308,7 +308,7 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
     ks = [2**power for power in range(1, 10) if 2**power <= min(most, len(X) * 4 // 5)]
     quality = np.zeros(len(ks))
     for learnt, held in KFold(5).split(X):
-        places = nearest(cosines(X[learnt], X[held]), ks[-1]).at
+        places = find_nearest(cosines(X[learnt], X[held]), ks[-1]).positions
         quality += [r2_score(values[held], mean_over(values[learnt], places[:, :k])) for k in ks]
     best: int = ks[int(quality.round(9).argmax())]
     return best

@@ -18,7 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import questions_of
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
-from rlfocal.statistics.votes import first_given
+from rlfocal.statistics.votes import find_earliest_slots
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,13 +45,17 @@ class RankedPolicy:
         candidates = candidates_of(outputs)
         totals = np.where(candidates, self.ranker.totals(outputs, candidates).round(9), -np.inf)
         top = candidates & (totals == totals.max(axis=1, keepdims=True))
-        winner = first_given(top, predicted(outputs)) if calls.kind == "answers" else top.argmax(axis=1)
+        winner = (
+            find_earliest_slots(top, mark_predictions(outputs))
+            if calls.kind == "answers"
+            else top.argmax(axis=1)
+        )
         return Answers(np.where(candidates.any(axis=1), winner, -1).astype(np.int64))
 
 
 def candidates_of(documents: Dataset) -> Bools:
     """(T, C) the slots that some model predicts."""
-    return np.asarray(predicted(documents).any(axis=1))
+    return np.asarray(mark_predictions(documents).any(axis=1))
 
 
 def right_and_wrong(train: Dataset) -> Ints:
@@ -63,7 +67,7 @@ def right_and_wrong(train: Dataset) -> Ints:
     return np.stack([row, labels[row], slot], axis=1).astype(np.int64)
 
 
-def predicted(documents: Dataset) -> Bools:
+def mark_predictions(documents: Dataset) -> Bools:
     """(T, N, C) which slot each model predicts."""
     return np.asarray(documents.predictions[:, :, None] == np.arange(documents.probs.shape[2]))
 
@@ -82,7 +86,7 @@ class PairwiseLogLinear(MethodBase):
     candidate of one document, in both orders."""
 
     inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
-    """scikit-learn's C"""
+    """the inverse strength of the ridge, scikit-learn's C"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
         return [RankedPolicy(fit_features(train, self.inverse_ridge))]
@@ -125,7 +129,7 @@ def features(documents: Dataset) -> Floats:
     """(T, C, 3 + 2N) for every slot: the share of models that predict it, its mean and its highest
     probability; then per model whether it predicts the slot, and its log-probability.
     """
-    votes = predicted(documents).astype(np.float64).transpose(0, 2, 1)
+    votes = mark_predictions(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)
     shared = np.stack([votes.mean(axis=2), probs.mean(axis=2), probs.max(axis=2)], axis=2)
     return np.concatenate([shared, votes, np.log(np.maximum(probs, _MIN_PROBABILITY))], axis=2)
@@ -172,7 +176,7 @@ class PairEncoder:
         import torch
 
         batch = self.tokenizer(
-            texts, padding=True, truncation=True, max_length=self._longest(), return_tensors="pt"
+            texts, padding=True, truncation=True, max_length=self._max_tokens(), return_tensors="pt"
         ).to(self.encoder.device)
         states = self.encoder(
             input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
@@ -185,7 +189,7 @@ class PairEncoder:
         difference: Tensor = scores[0] - scores[1]
         return difference
 
-    def _longest(self) -> int:
+    def _max_tokens(self) -> int:
         return min(MAX_TOKENS, getattr(self.encoder.config, "max_position_embeddings", MAX_TOKENS))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Rlae(MethodBase):
     """What the single-agent and the multi-agent form share."""
 
-    each_its_own: ClassVar[bool]
+    has_agent_per_model: ClassVar[bool]
     """Whether each model has its own agent; otherwise one agent sets all weights."""
     encoder: str = TFIDF
     directions: Annotated[int, Range(4, 64, log=True)] = 16
@@ -100,7 +100,7 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
 class RlaePpo(Rlae):
     """A Gaussian policy over the logits of all weights, from the question and all models' entropies."""
 
-    each_its_own: ClassVar[bool] = False
+    has_agent_per_model: ClassVar[bool] = False
 
 
 @answer_policy(
@@ -116,4 +116,4 @@ class RlaePpo(Rlae):
 class RlaeMappo(Rlae):
     """N Gaussian policies of one logit each, under a shared reward and a critic on the joint state."""
 
-    each_its_own: ClassVar[bool] = True
+    has_agent_per_model: ClassVar[bool] = True

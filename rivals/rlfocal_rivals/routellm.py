@@ -17,7 +17,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, checked
-from rlfocal.methods.knn import cosines, vectors_of, without_itself
+from rlfocal.methods.knn import compare_with_others, cosines, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
 from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
@@ -85,20 +85,24 @@ class BattleRouter(MethodBase):
         """From the train questions, which of the two models were right on them (n, 2), and the strong one's
         place there."""
 
-    def parts(self, train: Dataset) -> tuple[Dataset, Dataset]:
+    def split_train(self, train: Dataset) -> tuple[Dataset, Dataset]:
         """The documents to learn from, and those to set the threshold on."""
         return train, train
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         pair = pair_of(train)
-        learnt, held = self.parts(train)
+        learnt, held = self.split_train(train)
         right = learnt.correct[:, sorted(pair)]
         routers = []
         for seed in seeds if self.seeded else seeds[:1]:
             worth = self.battle(questions_of(learnt), right, int(pair.strong > pair.weak), seed)
             values = worth.train_values() if held is learnt else worth.values(questions_of(held))
             router = PairRouter(worth, pair, train.prices, cuts_of(values, held, pair), math.inf)
-            routers.append(router.at_best() if self.strong_share < 0 else router.at_share(self.strong_share))
+            routers.append(
+                router.choose_best_threshold()
+                if self.strong_share < 0
+                else router.choose_share_threshold(self.strong_share)
+            )
         return routers
 
 
@@ -131,7 +135,7 @@ def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
 class PairRouter:
     """Asks the strong model where the question's value reaches the threshold, else the weak one."""
 
-    worth: StrengthEstimator
+    estimator: StrengthEstimator
     pair: Pair
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
@@ -139,25 +143,28 @@ class PairRouter:
     threshold: float
 
     def decide(self, calls: Calls) -> Answers:
-        is_strong = self.worth.values(questions_of(calls)).round(9) >= self.threshold
+        is_strong = self.estimator.values(questions_of(calls)).round(9) >= self.threshold
         return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
 
-    def at_share(self, share: float) -> PairRouter:
-        """With at most this share of strong calls on the documents of the cuts."""
+    def choose_share_threshold(self, share: float) -> PairRouter:
+        """The router with at most this share of strong calls on the documents of the cuts."""
         return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
 
-    def within(self, budget: Budget) -> PairRouter | None:
-        """At most one model each; in cents, the most accurate threshold within the budget on train."""
+    def hold_to_budget(self, budget: Budget) -> PairRouter | None:
+        """The router of one model a query; in cents, with the most accurate threshold within the budget on
+        train.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         strong, weak = (self.prices[model] for model in self.pair)
         costs = self.cuts.shares * strong + (1 - self.cuts.shares) * weak
         affordable = costs <= budget.amount * (1 + 1e-9)
-        return self.at_best(affordable) if affordable.any() else None
+        return self.choose_best_threshold(affordable) if affordable.any() else None
 
-    def at_best(self, allowed: Bools | bool = True) -> PairRouter:
-        """At the threshold, of those allowed (K,), that is most accurate on train; ties: the one with the
-        fewest strong calls."""
+    def choose_best_threshold(self, allowed: Bools | bool = True) -> PairRouter:
+        """The router at the allowed threshold (K,) that is most accurate on train; ties: the fewest strong
+        calls.
+        """
         best = np.where(allowed, self.cuts.gains, np.iinfo(np.int64).min).argmax()
         return replace(self, threshold=float(self.cuts.thresholds[best]))
 
@@ -184,7 +191,7 @@ class FactorisedBattles(Descent, BattleRouter):
     """
 
     dimensions: Annotated[int, Range(16, 256, log=True)] = 128
-    """of v"""
+    """the dimensions of v"""
     noise: Annotated[float, Range(0.0, 0.3)] = 0.1
     epochs: Annotated[int, Range(25, 200, log=True)] = 100
     batch: int = 64
@@ -193,7 +200,7 @@ class FactorisedBattles(Descent, BattleRouter):
     seeded = True
     revision = "3"
 
-    def parts(self, train: Dataset) -> tuple[Dataset, Dataset]:
+    def split_train(self, train: Dataset) -> tuple[Dataset, Dataset]:
         return parts_of(train)
 
     def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Deltas:
@@ -233,7 +240,7 @@ class Deltas:
     encoder: Encoder
     towers: Towers
     questions: tuple[str, ...]
-    """train's"""
+    """The train questions."""
     strong: int
 
     def values(self, questions: tuple[str, ...]) -> Floats:
@@ -267,7 +274,7 @@ class SimilarityWeightedRatings(BattleRouter):
     """
 
     base: Annotated[float, Range(1.0, 1000.0, log=True)] = 10.0
-    """γ"""
+    """γ, the base of the weights"""
     revision = "3"
 
     def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Shares:
@@ -292,7 +299,7 @@ class Shares:
 
     def train_values(self) -> Floats:
         """Of each train question, without its own battle."""
-        return self._shares(without_itself(cosines(self.vectors, self.vectors)))
+        return self._shares(compare_with_others(cosines(self.vectors, self.vectors)))
 
     def _shares(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
         parts = [battle_weights(part, self.base) @ self.won for _, part in similarities]

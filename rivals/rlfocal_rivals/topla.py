@@ -14,7 +14,7 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
-from rlfocal.methods.constant_pools import affordable
+from rlfocal.methods.constant_pools import can_afford
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
@@ -73,7 +73,7 @@ class Topla(MethodBase):
     validation: float = 0.125
     """Share of train that is held out: the paper's 10 of 80 %."""
     slots: int = 30
-    """With free answers, only this many of the team's most voted are fused."""
+    """The number of the team's most voted free answers that are fused."""
     seeded = True
     revision = "2"
 
@@ -96,7 +96,7 @@ class Topla(MethodBase):
         n, largest = len(train.models), most_affordable(train.prices, budget)
 
         def value(teams: Bools) -> Floats:
-            fit = (teams.sum(axis=1) >= 2) & affordable(teams, train.prices, budget)
+            fit = (teams.sum(axis=1) >= 2) & can_afford(teams, train.prices, budget)
             values = np.full(len(teams), _UNFIT_FITNESS)
             values[fit] = fitness(train, teams[fit], self.focal_weight, self.size_penalty)
             return values
@@ -151,7 +151,7 @@ class FusedTeam:
         probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
         return Answers(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
 
-    def within(self, budget: Budget) -> FusedTeam | None:
+    def hold_to_budget(self, budget: Budget) -> FusedTeam | None:
         """The fittest team within the budget, with a newly trained network."""
         team = self.method.team(self.train, self.seed, budget)
         if team is None or (team == self.reader.team).all():
@@ -169,7 +169,7 @@ class Reader:
     """What a network reads of a team's outputs."""
 
     team: Bools
-    """(N,)"""
+    """(N,) which models are in the team"""
     n_slots: int
     """only the first of a document's slots"""
     is_log: bool
@@ -285,4 +285,4 @@ def most_affordable(prices: Floats, budget: Budget) -> int:
     """The size of the largest pool that the budget can pay for."""
     cheapest_first = np.argsort(prices, kind="stable")
     largest = np.tri(len(prices), dtype=np.bool_)[:, np.argsort(cheapest_first, kind="stable")]
-    return int(affordable(largest, prices, budget).sum())
+    return int(can_afford(largest, prices, budget).sum())

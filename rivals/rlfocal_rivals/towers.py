@@ -32,7 +32,7 @@ class Towers:
     level: Floats | float = 0.0
     """(D,) r; 0: for every question alike"""
     base: float = 0.0
-    """s"""
+    """s, the constant of the log-odds"""
 
     def log_odds(self, e: Floats) -> Floats:
         """(T, N)"""
@@ -60,7 +60,7 @@ class ItemResponse(Descent, QuestionRouter):
     """
 
     skills: Annotated[int, Range(4, 64, log=True)] = 25
-    """dimensions of θ"""
+    """the dimensions of θ"""
     epochs: Annotated[int, Range(10, 100, log=True)] = 30
     decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4
     seeded = True
@@ -107,11 +107,11 @@ class MatrixFactorisation(Descent, QuestionRouter):
     """
 
     dimensions: Annotated[int, Range(16, 512, log=True)] = 232
-    """of v"""
+    """the dimensions of v"""
     noise: Annotated[float, Range(0.0, 0.3)] = 0.05
     epochs: Annotated[int, Range(10, 100, log=True)] = 50
     batch: int = 2048
-    """answers per step"""
+    """the number of answers in a step"""
     rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-4
     decay: float = 1e-5
     seeded = True
@@ -235,7 +235,7 @@ class GraphRouter(Descent, QuestionRouter):
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         clusters = fit_clusters(X, right, self.clusters)
-        e, c = (torch.tensor(part, dtype=torch.float32) for part in (beside_centres(X, clusters), right))
+        e, c = (torch.tensor(part, dtype=torch.float32) for part in (append_centres(X, clusters), right))
         generator = torch.Generator().manual_seed(seed)
         h, D, N = self.dimensions, X.shape[1], c.shape[1]
         of_question, of_cluster = (uniform(D, h, generator=generator) for _ in range(2))
@@ -262,7 +262,7 @@ class GraphRouter(Descent, QuestionRouter):
         )
         nothing = np.zeros_like(of_questions)
         towers = Towers(np.block([[of_questions, nothing], [nothing, of_clusters]]), offsets, models_after)
-        return lambda e: towers.chances(beside_centres(e, clusters))
+        return lambda e: towers.chances(append_centres(e, clusters))
 
 
 def pass_messages(
@@ -282,7 +282,7 @@ def pass_messages(
     return models
 
 
-def beside_centres(e: Floats, clusters: Clusters) -> Floats:
+def append_centres(e: Floats, clusters: Clusters) -> Floats:
     """(T, 2D) questions beside their clusters' centres, which are 0 where no word is known."""
     centres = np.vstack([clusters.centres, np.zeros(clusters.centres.shape[1])])
-    return np.hstack([e, centres[clusters.near(e).at[:, 0]]])
+    return np.hstack([e, centres[clusters.find_nearest(e).positions[:, 0]]])

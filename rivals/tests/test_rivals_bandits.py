@@ -31,7 +31,7 @@ TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark
 
 
 def fresh(n: int, width: int, gamma: float = 1.0) -> Arms:
-    return Arms.taught(np.zeros((0, width)), np.zeros((0, n), dtype=np.bool_), gamma)
+    return Arms.learn_all(np.zeros((0, width)), np.zeros((0, n), dtype=np.bool_), gamma)
 
 
 def test_what_an_arm_learns_by_hand() -> None:
@@ -50,7 +50,7 @@ def test_arms_are_ridge_regressions_however_they_learn() -> None:
     one_by_one = fresh(2, 3)
     for row, arm in np.ndindex(30, 2):
         one_by_one.learn(arm, contexts[row], float(right[row, arm]))
-    at_once = Arms.taught(contexts, right)
+    at_once = Arms.learn_all(contexts, right)
     expected = np.linalg.solve(np.eye(3) + contexts.T @ contexts, contexts.T @ right).T
     for arms in (one_by_one, at_once):
         assert arms.means == pytest.approx(expected)
@@ -64,7 +64,7 @@ def test_arms_are_ridge_regressions_however_they_learn() -> None:
 
 def test_draws_of_thompson_have_their_mean_and_spread() -> None:
     rng = np.random.default_rng(0)
-    arms = Arms.taught(rng.normal(size=(5, 3)), rng.random((5, 2)) < 0.5)
+    arms = Arms.learn_all(rng.normal(size=(5, 3)), rng.random((5, 2)) < 0.5)
     context = np.array([1.0, -2.0, 0.5])
     score = Thompson(v=0.3).score(1)
     draws = np.array([score(arms, context) for _ in range(20_000)])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal_rivals.convert import UNKNOWN_GOLD, Answer, forms, main, settle, spoken
+from rlfocal_rivals.convert import UNKNOWN_GOLD, Answer, forms, main, read_response, settle
 from warehouse import Warehouse
 from warehouse.comparison import normalise
 
@@ -135,7 +135,7 @@ def test_a_pickle_is_refused_unopened(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_spoken(text: str, number: bool, expected: str | None) -> None:
-    assert spoken(text, number=number) == expected
+    assert read_response(text, number=number) == expected
 
 
 # ---- LLMRouterBench
@@ -256,5 +256,5 @@ def test_correctness_follows_the_grade(gold: str | None, said: list[tuple[list[s
         assert canonical == normalise(gold)
     assert settle(answers[::-1])[0][0]["gold"] == document["gold"]
     for one, kept in zip(answers, scores, strict=True):
-        if not one.score and one.said and one.said[0] != canonical:
-            assert kept["answer"] == one.said[0]
+        if not one.score and one.texts and one.texts[0] != canonical:
+            assert kept["answer"] == one.texts[0]

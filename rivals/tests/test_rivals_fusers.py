@@ -15,7 +15,7 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, fit_directions
-from rlfocal.methods.constant_pools import affordable
+from rlfocal.methods.constant_pools import can_afford
 from rlfocal.methods.learning.networks import mlp
 from rlfocal_rivals.networks import WeightPolicies, fit_mlps, learn_weights, mlp_of_each, rewards
 from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
@@ -72,11 +72,11 @@ def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) ->
 def test_affordable_teams_by_hand() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
-    assert affordable(pools, prices, Budget(2)).tolist() == [True, True, True, False]
-    assert affordable(pools, prices, Budget(0.3, "cents")).tolist() == [False, True, False, False]
-    assert affordable(pools, prices, Budget(np.inf, "cents")).tolist() == [True, True, False, True]
+    assert can_afford(pools, prices, Budget(2)).tolist() == [True, True, True, False]
+    assert can_afford(pools, prices, Budget(0.3, "cents")).tolist() == [False, True, False, False]
+    assert can_afford(pools, prices, Budget(np.inf, "cents")).tolist() == [True, True, False, True]
     most = [
-        most_affordable(prices, budget) for budget in map(Budget.of, ("2.5", "all", "0.3c", "0.05c", "9c"))
+        most_affordable(prices, budget) for budget in map(Budget.parse, ("2.5", "all", "0.3c", "0.05c", "9c"))
     ]
     assert most == [2, 4, 2, 0, 3]
 
@@ -272,7 +272,7 @@ def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
         for _ in range(6):
             new = torch.distributions.Normal(actor(seen)[0], actor.spreads[0, 0, 0])
             change = new.log_prob(actions) - old.log_prob(actions)  # type: ignore[no-untyped-call]
-            ratio = change.exp() if kind.each_its_own else change.sum(2, keepdim=True).exp()
+            ratio = change.exp() if kind.has_agent_per_model else change.sum(2, keepdim=True).exp()
             clipped += int(((ratio - 1).abs() > 0.1).sum())
             weighed = surplus[..., None]
             gain = torch.minimum(ratio * weighed, ratio.clamp(0.9, 1.1) * weighed).mean()

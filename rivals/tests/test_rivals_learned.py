@@ -138,10 +138,10 @@ def test_eagle_asks_the_best_that_one_call_may_cost() -> None:
     data = by_topic(9, prices=[9.0, 5.0, 3.0, 1.0])
     policy = policy_of("eagle", data.train)
     for amount, priciest in [(9.0, 0), (8.9, 1), (5.0, 1), (4.9, 2), (1.0, 3)]:
-        asked = decide(policy.within(Budget(amount, "cents")), data.test).pools
+        asked = decide(policy.hold_to_budget(Budget(amount, "cents")), data.test).pools
         assert not asked[:, :priciest].any()
         assert asked[:, priciest].any()
-    assert policy.within(Budget(0.9, "cents")) is None
+    assert policy.hold_to_budget(Budget(0.9, "cents")) is None
 
 
 # Scores and losses by hand: given parameters, the equations of their papers
@@ -209,7 +209,7 @@ def test_routellm_mf(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, loss, n = fitted("routellm_mf", [v, [*W, u], w], monkeypatch, dimensions=2, noise=0.0)
     assert policy.pair == (0, 1)
     # v / |v| are (0.6, 0.8) and (0, -1): δ are 0.5 · 0.6 · 4 - 0.8 · 2 and 2; of nothing 0.3 and 0.
-    assert policy.worth.values(("3 1", "0 0")) == pytest.approx([sigmoid(-0.4 - 2.0), sigmoid(0.3)])
+    assert policy.estimator.values(("3 1", "0 0")) == pytest.approx([sigmoid(-0.4 - 2.0), sigmoid(0.3)])
     # The last document is no battle: both are right.
     assert n == 3
     assert float(loss(torch.tensor([0])).detach()) == pytest.approx(-log(sigmoid(-2.4)), rel=1e-5)

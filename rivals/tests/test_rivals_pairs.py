@@ -74,15 +74,17 @@ def test_thresholds_by_hand() -> None:
     router = PairRouter(NumberScorer(), Pair(strong=0, weak=1), prices, cuts, 0.5)
     data = answered(np.ones((2, 2), dtype=np.bool_), ["0.5", "0.49"], n_train=0)
     assert decide(router, data).pools.tolist() == [[True, False], [False, True]]
-    assert router.at_best().threshold == pytest.approx(0.55)
-    shares = [router.at_share(share).threshold for share in (0.0, 0.59, 0.6, 1.0)]
+    assert router.choose_best_threshold().threshold == pytest.approx(0.55)
+    shares = [router.choose_share_threshold(share).threshold for share in (0.0, 0.59, 0.6, 1.0)]
     assert shares == pytest.approx([np.inf, 0.8, 0.55, -np.inf])
-    thresholds = {cents: router.within(Budget(cents, "cents")) for cents in (4.9, 5.0, 7.9, 8.0, 99.0)}
+    thresholds = {
+        cents: router.hold_to_budget(Budget(cents, "cents")) for cents in (4.9, 5.0, 7.9, 8.0, 99.0)
+    }
     found = {cents: one and one.threshold for cents, one in thresholds.items()}
     assert found.pop(4.9) is None
     assert found == pytest.approx({5.0: np.inf, 7.9: 0.8, 8.0: 0.55, 99.0: 0.55})
     # A strong model that is also the cheaper: a budget is kept by asking it more often.
-    cheap = replace(router, prices=np.array([5.0, 10.0])).within(Budget(6.0, "cents"))
+    cheap = replace(router, prices=np.array([5.0, 10.0])).hold_to_budget(Budget(6.0, "cents"))
     assert cheap is not None
     assert cheap.threshold == pytest.approx(0.3)
 

@@ -139,7 +139,7 @@ def test_error_vectors_by_brute_force_and_the_map_from_them() -> None:
         ]
         assert found == pytest.approx(of_model)
     by_centre = policy_of("uniroute", train, map="kmeans", clusters=5).scorer.train_scores()
-    assert by_centre == pytest.approx(clusters.means[clusters.near(vectors).at[:, 0]])
+    assert by_centre == pytest.approx(clusters.means[clusters.find_nearest(vectors).positions[:, 0]])
 
 
 def test_a_learned_map_is_likelier_than_where_it_starts() -> None:

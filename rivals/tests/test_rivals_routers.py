@@ -49,7 +49,7 @@ def test_a_router_finds_the_right_model_from_the_text_within_its_budget(name: st
     assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
     if name == "avengers":  # is not Budgeted
         return
-    thrifty = policy.within(Budget(4.5, "cents"))
+    thrifty = policy.hold_to_budget(Budget(4.5, "cents"))
     assert mean_price(decide(thrifty, data.train), data.train) <= 4.5 * 1.1
     # m00 is dear: it is left for some of its questions.
     assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
@@ -73,7 +73,7 @@ def test_a_pair_gives_a_curve() -> None:
     policy = policy_of("routellm_sw", data.train)
     shares, found = [], []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        decided = decide(policy.at_share(share), data.test)
+        decided = decide(policy.choose_share_threshold(share), data.test)
         shares.append(decided.pools[:, 0].mean())
         assert decided.pools[:, :2].any(axis=1).all()
         found.append((decided.predictions == data.test.labels).mean())
@@ -86,11 +86,11 @@ def test_a_pair_gives_a_curve() -> None:
     quarter = decide(policy_of("routellm_sw", data.train, strong_share=0.25), data.test)
     assert quarter.pools[:, 0].mean() == shares[1]
     for amount in (1.0, 3.0, 9.0):
-        thrifty = policy.within(Budget(amount, "cents"))
+        thrifty = policy.hold_to_budget(Budget(amount, "cents"))
         decided = decide(thrifty, data.test)
         assert (9 * decided.pools[:, 0] + decided.pools[:, 1]).mean() <= amount * 1.3
-    assert accuracy(policy.within(Budget(9.0, "cents")), data.test) == accuracy(policy, data.test)
-    assert policy.within(Budget(1.0)) is policy
+    assert accuracy(policy.hold_to_budget(Budget(9.0, "cents")), data.test) == accuracy(policy, data.test)
+    assert policy.hold_to_budget(Budget(1.0)) is policy
 
 
 @pytest.mark.parametrize("name", SCORED)
@@ -99,7 +99,7 @@ def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
     policy = policy_of(name, data.train)
     for amount, expected in [(1.0, 3), (8.0, 2), (9.0, 0)]:
         assert (
-            decide(policy.within(Budget(amount, "cents")), data.test).pools.argmax(axis=1) == expected
+            decide(policy.hold_to_budget(Budget(amount, "cents")), data.test).pools.argmax(axis=1) == expected
         ).all()
 
 
@@ -169,7 +169,7 @@ def test_clusters_keep_the_record_of_their_questions() -> None:
     right = train.correct.astype(float)
     vectors = fit_encoder(TFIDF, train.questions).encode(train.questions)
     clusters = fit_clusters(vectors, right, 2)
-    own = clusters.near(vectors).at[:, 0]
+    own = clusters.find_nearest(vectors).positions[:, 0]
     for at in range(2):
         assert clusters.sizes[at] == (own == at).sum()
         assert clusters.means[at] == pytest.approx(right[own == at].mean(axis=0))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path, *, suffix: str = "") -> Iterator[Path]:
+def replace_path(path: Path, *, suffix: str = "") -> Iterator[Path]:
     """Yields a path beside `path` for a new file or folder, which replaces `path` at the end of the block.
 
     If the block raises, it is deleted instead. A folder only replaces an empty or missing one.
@@ -30,7 +30,7 @@ def replacing(path: Path, *, suffix: str = "") -> Iterator[Path]:
 
 def write_file(path: Path, *parts: str | bytes | memoryview, durable: bool = False) -> None:
     """Writes a file from its parts, text as UTF-8. `durable`: it also survives a crash of the machine."""
-    with replacing(path) as staged, staged.open("wb") as file:
+    with replace_path(path) as staged, staged.open("wb") as file:
         for part in parts:
             file.write(part.encode() if isinstance(part, str) else part)
         if durable:

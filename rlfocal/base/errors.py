@@ -2,4 +2,4 @@
 
 from warehouse.errors import InputError as InputError
 from warehouse.errors import RunError as RunError
-from warehouse.errors import unknown as unknown
+from warehouse.errors import unknown_name as unknown_name

@@ -39,10 +39,10 @@ QUERY_KEY = re.compile(
 SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNORECASE)
 
 
-def plain(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What went wrong, in one line of at most LONGEST characters, without secrets.
 
-    >>> plain(ValueError("no such\\n  file"))
+    >>> describe_error(ValueError("no such\\n  file"))
     'ValueError: no such file'
     """
     if isinstance(error, InputError | RunError):
@@ -55,7 +55,7 @@ def plain(error: BaseException) -> str:
         kind, text = type(error).__name__, " ".join(str(error).split())
         message = f"{kind}: {text}" if text else kind
         message += damage(error)
-    return shortened(on_one_line(without_secrets(message)))
+    return shorten(escape_controls(without_secrets(message)))
 
 
 def damage(error: BaseException) -> str:
@@ -67,29 +67,29 @@ def damage(error: BaseException) -> str:
     return "" if is_refusal(error) else DAMAGED_FILE_ADVICE
 
 
-def on_one_line(text: str) -> str:
+def escape_controls(text: str) -> str:
     """`text` with what cannot be printed (newlines, other controls, half surrogate pairs) escaped.
 
-    >>> on_one_line("a\\nb")
+    >>> escape_controls("a\\nb")
     'a\\\\nb'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shortened(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
+def shorten(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
     """`text`, cut in the middle of its longest words, then in its own: the beginning and the end survive.
 
-    >>> shortened("no file " + 200 * "x" + "; give another", 104)
+    >>> shorten("no file " + 200 * "x" + "; give another", 104)
     'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'
     """
     for word in sorted(re.findall(rf"\S{{{MAX_WORD_CHARACTERS + 1},}}", text), key=len, reverse=True):
         excess = len(text) - longest
         if excess > 0:
-            text = text.replace(word, _without_middle(word, max(MAX_WORD_CHARACTERS, len(word) - excess)))
-    return _without_middle(text, longest)
+            text = text.replace(word, _cut_middle(word, max(MAX_WORD_CHARACTERS, len(word) - excess)))
+    return _cut_middle(text, longest)
 
 
-def foreseen(error: BaseException) -> InputError | RunError | None:
+def explain_failure(error: BaseException) -> InputError | RunError | None:
     """What to say of a path that was given, a folder that is gone, a full disk, a damaged file; else None."""
     if advice := damage(error):
         return RunError(f"{' '.join(str(error).split())}{advice}")
@@ -135,7 +135,7 @@ def place_of_secret(value: Any, key: str = "") -> str | None:
     return None
 
 
-def _without_middle(text: str, longest: int) -> str:
+def _cut_middle(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
     kept = longest - len(ELLIPSIS)

@@ -1,4 +1,4 @@
-"""Names of earlier versions that are gone: each is refused, with what takes its place."""
+"""The names of earlier versions that were removed; each is refused with what takes its place."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REPLACEMENTS = {
     "study branching": "`rlfocal replay rl_focal -b B --scenario set=branching=false` tries the other one",
     "study": "`python -m benchmarks.studies NAME -b B`, in a checkout, runs studies",
 }
-"""By kind and name of a method, else by the words of the command line."""
+"""What takes the place of a removed name: keys are a method's kind and name, or the words of a command."""
 
 
 def is_gone(name: str) -> bool:

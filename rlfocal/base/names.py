@@ -17,7 +17,7 @@ TRAINED_METHODS = (*RL_FOCAL, "gated_log_linear")
 """All that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""
-START, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
+START_METHOD, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
 """Controls beside `rl_focal`: its start, and `log_linear` on the models that the start asks."""
 CEILING_METHOD = "oracle"
 """Right wherever a model is: no method."""

@@ -85,8 +85,8 @@ def _completion(name: str) -> Callable[[typer.Context, str], list[str]]:
     return complete
 
 
-POOL = "The pool's name or its YAML file."
-Pool = Annotated[Name, Option(POOL, flags=("--pool", "-p"), complete="pools")]
+POOL_HELP = "The pool's name or its YAML file."
+Pool = Annotated[Name, Option(POOL_HELP, flags=("--pool", "-p"), complete="pools")]
 Benchmark = Annotated[
     Name, Option("A benchmark of the warehouse.", flags=("--benchmark", "-b"), complete="benchmark")
 ]

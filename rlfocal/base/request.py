@@ -8,7 +8,7 @@ from functools import cache, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Fields = ParamSpec("Fields")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], None]
-"""Called with what is running and the finished share of it, 0 to 1."""
+"""A function called with what is running and its finished share, 0 to 1."""
 MAX_NUMBER = 1_000_000_000
 """What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
 
@@ -27,7 +27,7 @@ _ERROR_REASONS = {
     "too_short": "must name at least {min_length}",
     "string_too_short": "must not be empty",
 }
-"""By pydantic's type of an error."""
+"""The words for a refused value, by pydantic's type of the error."""
 
 
 def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
@@ -41,30 +41,30 @@ def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
     return call
 
 
-def check(asked: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raises InputError for a value that a parameter of a function, or a field of a class, does not take."""
     from pydantic import ValidationError  # here, as the command line's help must not wait for it
 
-    for name, adapter in _adapters(asked).items():
-        if name in given:
+    for name, adapter in _adapters(function).items():
+        if name in arguments:
             try:
-                adapter.validate_python(given[name])
+                adapter.validate_python(arguments[name])
             except ValidationError as error:
-                raise _refusal(name, given[name], error) from None
+                raise _refusal(name, arguments[name], error) from None
 
 
 @cache
-def _adapters(asked: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
-    """Of the parameters whose annotations hold bounds."""
+def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
+    """Pydantic's checkers of those parameters whose annotations hold bounds, by name."""
     from pydantic import TypeAdapter
 
-    hints = get_type_hints(asked, include_extras=True)
+    hints = get_type_hints(function, include_extras=True)
     return {name: TypeAdapter(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def _refusal(name: str, value: Any, error: ValidationError) -> InputError:
     [fault, *_] = error.errors()
     if fault["type"] == "literal_error":
-        return unknown(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))
+        return unknown_name(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))
     reason = _ERROR_REASONS.get(fault["type"], "is not taken").format(**fault.get("ctx", {}))
     return InputError(f"{name} {reason}, got {value!r}")

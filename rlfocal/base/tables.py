@@ -12,7 +12,7 @@ from markupsafe import Markup
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rlfocal.base.errors import unknown
+from rlfocal.base.errors import unknown_name
 
 
 class Table:
@@ -45,7 +45,7 @@ class Table:
 
     @property
     def explained(self) -> dict[str, str]:
-        """Of `words` those that the table shows."""
+        """The entries of `words` whose terms the table shows."""
         cells = {cell for row in self.rows for cell in row}
         shown = {*map(_without_arrow, self.header), *cells}
         return {word: meaning for word, meaning in self.words.items() if word in shown}
@@ -74,14 +74,14 @@ class Table:
         return [_markdown_row(self.header), f"|{'|'.join(marks)}|", *map(_markdown_row, self.rows)]
 
     def csv(self) -> str:
-        """For spreadsheets: numbers plain, and no name is a formula."""
+        """The table as CSV for spreadsheets: numbers are plain, and no name can be read as a formula."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(_csv_cell(_without_arrow(heading)) for heading in self.header)
         writer.writerows(map(_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
-    def part(
+    def select(
         self, rows: Collection[str] | None, columns: Sequence[str] | None, title: str | None = None
     ) -> Table:
         """The rows of these names, and the columns whose headings begin with these words; None: all.
@@ -94,7 +94,7 @@ class Table:
         others = range(1, len(self.header))
         for word in columns or ():
             if not any(heading.startswith(word) for heading in self.header[1:]):
-                raise unknown("column", word, self.header[1:], f"the table {self.title!r}")
+                raise unknown_name("column", word, self.header[1:], f"the table {self.title!r}")
         kept = [0, *(i for i in others if columns is None or self.header[i].startswith(tuple(columns)))]
         chosen.header = tuple(self.header[i] for i in kept)
         chosen.n_numbers = sum(0 < i <= self.n_numbers for i in kept)
@@ -103,13 +103,13 @@ class Table:
                 chosen.add(*(row[i] for i in kept), style=style)
         return chosen
 
-    def latex(self, label: str, of: str = "") -> str:
+    def latex(self, label: str, table: str = "") -> str:
         """A `table` of the package booktabs, for LuaLaTeX or XeLaTeX where names are not Latin; `of`: what it
         is about, for the caption."""
         after = len(self.header) - 1 - self.n_numbers
         lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (self.header, *self.rows)]
         head, *body = lines
-        title = ": ".join(filter(None, (of, self.title)))
+        title = ": ".join(filter(None, (table, self.title)))
         caption = escape_latex(". ".join(filter(None, (title, self.caption))))
         begin = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{label}}}"]
         begin += [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from math import fsum, isnan
 from typing import Protocol
 
-DASH = "–"
+MISSING_CELL = "–"
 
 
 class _Interval(Protocol):
@@ -18,22 +18,22 @@ class _Interval(Protocol):
     def high(self) -> float: ...
 
 
-def known(value: float | None) -> float | None:
+def number_or_none(value: float | None) -> float | None:
     """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
-    """Their mean; None if one of them is None or NaN."""
+    """The mean of the values; None if one of them is None or NaN."""
     each = list(values)
-    there = [value for value in map(known, each) if value is not None]
+    there = [value for value in map(number_or_none, each) if value is not None]
     return fsum(there) / len(there) if len(there) == len(each) else None
 
 
-def counted(n: int, noun: str) -> str:
+def count_noun(n: int, noun: str) -> str:
     """`n` of a regular noun.
 
-    >>> counted(1, "model"), counted(1200, "model")
+    >>> count_noun(1, "model"), count_noun(1200, "model")
     ('1 model', '1,200 models')
     """
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
@@ -44,7 +44,7 @@ def decimal(value: float | None, digits: int = 3) -> str:
     >>> decimal(0.12345), decimal(None)
     ('0.123', '–')
     """
-    return DASH if known(value) is None else f"{value:.{digits}f}"
+    return MISSING_CELL if number_or_none(value) is None else f"{value:.{digits}f}"
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:
@@ -52,7 +52,7 @@ def percent(fraction: float | None, digits: int = 2) -> str:
     >>> percent(0.12345), percent(None)
     ('12.35', '–')
     """
-    return DASH if fraction is None else decimal(100 * fraction, digits)
+    return MISSING_CELL if fraction is None else decimal(100 * fraction, digits)
 
 
 def points(fraction: float) -> str:
@@ -66,15 +66,15 @@ def points(fraction: float) -> str:
 
 
 def interval(
-    of: _Interval | tuple[float, float, float] | None, write: Callable[[float], str] = points
+    value: _Interval | tuple[float, float, float] | None, write: Callable[[float], str] = points
 ) -> str:
     """A mean and its interval, by default of a difference in points: `+0.4 [−0.3, +1.1]`.
 
     What is exact has no interval: `+0.4`.
     """
-    if of is None:
-        return DASH
-    values = of if isinstance(of, tuple) else (of.mean, of.low, of.high)
+    if value is None:
+        return MISSING_CELL
+    values = value if isinstance(value, tuple) else (value.mean, value.low, value.high)
     mean, low, high = map(write, values)
     if values[0] == values[1] == values[2]:
         return mean
@@ -102,5 +102,5 @@ def cents(cost: float | None) -> str:
     ('0.35', '1,685.0', '–')
     """
     if cost is None:
-        return DASH
+        return MISSING_CELL
     return f"{cost:.2f}" if cost < 10 else f"{cost:,.1f}"

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import foreseen, plain
+from rlfocal.base.failures import describe_error, explain_failure
 from rlfocal.base.gone import refuse_gone_words
 from rlfocal.cli.support.stopping import stopped_by_signals
 
 
 def main() -> None:
     """Entry point of `rlfocal`."""
-    guarded(_run)
+    run_guarded(_run)
 
 
 def _run() -> None:
@@ -25,7 +25,7 @@ def _run() -> None:
     run(app)
 
 
-def guarded(command: Callable[[], object]) -> None:
+def run_guarded(command: Callable[[], object]) -> None:
     """Run a command line: exit code 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
 
     Tracebacks only with --debug.
@@ -38,9 +38,9 @@ def guarded(command: Callable[[], object]) -> None:
     except (InputError, RunError) as error:
         if debug:
             raise
-        print(f"error: {plain(error)}", file=sys.stderr)
+        print(f"error: {describe_error(error)}", file=sys.stderr)
         for note in getattr(error, "__notes__", ()):
-            print(f"  {plain(InputError(note))}", file=sys.stderr)
+            print(f"  {describe_error(InputError(note))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except BrokenPipeError:  # `rlfocal sql ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,8 +48,8 @@ def guarded(command: Callable[[], object]) -> None:
     except Exception as error:
         if debug:
             raise
-        if (known := foreseen(error)) is not None:
-            print(f"error: {plain(known)}", file=sys.stderr)
+        if (known := explain_failure(error)) is not None:
+            print(f"error: {describe_error(known)}", file=sys.stderr)
             sys.exit(2 if isinstance(known, InputError) else 1)
-        print(f"error: {plain(error)}\nrun with --debug for the traceback", file=sys.stderr)
+        print(f"error: {describe_error(error)}\nrun with --debug for the traceback", file=sys.stderr)
         sys.exit(1)

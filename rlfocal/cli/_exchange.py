@@ -12,7 +12,7 @@ import typer
 
 from rlfocal.base import options
 from rlfocal.base.options import Option
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.cli.groups import exports, imports
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -236,8 +236,8 @@ def export_tables(
     lines = [f"{report.path}, from snapshot {report.snapshot}:"]
     for table in report.tables:
         sizes = [(table.rows, "row"), (table.files, "file"), (table.bytes, "byte")]
-        lines.append(f"  {table.table}: {', '.join(counted(*size) for size in sizes)}")
+        lines.append(f"  {table.table}: {', '.join(count_noun(*size) for size in sizes)}")
     if report.withheld:
-        withheld = counted(report.withheld, "confidential document")
+        withheld = count_noun(report.withheld, "confidential document")
         lines.append(f"without the texts of {withheld} (--questions adds them)")
     show_result(report, "\n".join(lines), as_json=as_json)

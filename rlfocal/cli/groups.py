@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlfocal.base import options
-from rlfocal.base.errors import unknown
+from rlfocal.base.errors import unknown_name
 from rlfocal.base.options import Option
 from rlfocal.base.request import MAX_NUMBER
 from rlfocal.cli.support.commands import group
@@ -120,5 +120,5 @@ def _choose_benchmarks(wanted: Sequence[str] | None, pool: str | None) -> list[B
     for name in wanted or ():
         if name not in by_name:
             shipped = "what ships with rlfocal (--pool POOL takes a pool's own)"
-            raise unknown("benchmark", name, by_name, shipped if pool is None else f"pool {pool!r}")
+            raise unknown_name("benchmark", name, by_name, shipped if pool is None else f"pool {pool!r}")
     return [by_name[name] for name in wanted or by_name]

@@ -16,7 +16,7 @@ import typer
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MAX_FINDINGS_LISTED = 5  # findings of one kind that are listed one by one
 _PARTITIONS_LISTED = 3  # partitions in a line
-_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+_DURATION_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _FINDING_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 
 
@@ -120,9 +120,9 @@ def compact(
                 grace=grace,
             )
             value |= expiry._asdict()
-            freed = f"{counted(expiry.files, 'file')}, {counted(expiry.bytes, 'byte')}"
+            freed = f"{count_noun(expiry.files, 'file')}, {count_noun(expiry.bytes, 'byte')}"
             verb = "deleted" if yes else "would delete"
-            lines.append(f"{verb} {counted(len(expiry.snapshots), 'snapshot')}: {freed}")
+            lines.append(f"{verb} {count_noun(len(expiry.snapshots), 'snapshot')}: {freed}")
             if expiry.evaluated:
                 lines.append(
                     f"kept for evaluations, trained agents and drift: {', '.join(map(str, expiry.evaluated))}"
@@ -130,12 +130,12 @@ def compact(
         if value["done"]:
             merged = merge(opened, grace)
             value |= merged._asdict()
-            before, after = counted(merged.files_before, "file"), counted(merged.files_after, "file")
+            before, after = count_noun(merged.files_before, "file"), count_noun(merged.files_after, "file")
             lines.append(
                 f"{before} merged into {after}" if before != after else f"nothing to merge in {after}"
             )
             if merged.rewritten:
-                lines.append(f"{counted(merged.rewritten, 'file')} written anew without deleted rows")
+                lines.append(f"{count_noun(merged.rewritten, 'file')} written anew without deleted rows")
         else:
             lines.append("a dry run: nothing is deleted or merged; --yes applies it")
     show_result(value, "\n".join(lines), as_json=as_json)
@@ -145,7 +145,7 @@ def _age(option: str, text: str) -> timedelta:
     parsed = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
     if parsed is None:
         raise InputError(f"{option} {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
-    return timedelta(**{_UNITS[parsed[2]]: int(parsed[1])})
+    return timedelta(**{_DURATION_UNITS[parsed[2]]: int(parsed[1])})
 
 
 @command("audit-labels", "Keep a warehouse")
@@ -192,7 +192,7 @@ def audit_labels(
     if csv is not None and csv.suffix != ".csv":
         raise InputError(f"--csv {csv}: give a file that ends in .csv")
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        labels = audit(opened, benchmark, models).of_tasks(tasks)
+        labels = audit(opened, benchmark, models).select_tasks(tasks)
     if csv is not None:
         write_file(csv, labels.csv())
 
@@ -204,7 +204,7 @@ def audit_labels(
             console.print(labels.table(rows))
         console.print(Text(AUDIT_LEGEND, style="dim"), width=min(console.width, 100))
         if csv is not None:
-            console.print(Text(f"{counted(len(labels.suspects), 'document')} in {csv}"))
+            console.print(Text(f"{count_noun(len(labels.suspects), 'document')} in {csv}"))
 
     show_result(labels, show, as_json=as_json)
 
@@ -234,10 +234,10 @@ def correct_labels(
         labels, unfilled = read_labels(file)
         n = correct(opened, labels, file)
         result = {"corrected": n, "unfilled": unfilled, "snapshot": opened.snapshot()}
-    done = f"{counted(n, 'document')} corrected"
+    done = f"{count_noun(n, 'document')} corrected"
     text = done if n else f"nothing to do: the documents are already as in {file}"
     if unfilled:
-        text += f"; {counted(unfilled, 'row')} without a label left out"
+        text += f"; {count_noun(unfilled, 'row')} without a label left out"
     show_result(result, text, as_json=as_json)
 
 
@@ -323,8 +323,8 @@ def diff(
 
     from rlfocal.upkeep.drift import (
         Thresholds,
-        before_last_extraction,
         drift_between,
+        find_snapshot_before_extraction,
         headline,
         table,
         upgrades,
@@ -332,9 +332,9 @@ def diff(
     from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
 
-    thresholds = Thresholds().changed(logprob, flipped, accuracy)
+    thresholds = Thresholds().replace_limits(logprob, flipped, accuracy)
     with open_warehouse(warehouse, read_only=True, snapshot=after) as opened:
-        since = before_last_extraction(opened) if before is None else before
+        since = find_snapshot_before_extraction(opened) if before is None else before
         place, shown = opened.location, opened.snapshot()
     drift = drift_between(place, since, shown, thresholds, benchmark)
 
@@ -355,7 +355,7 @@ def _line(snapshot: Commit) -> str:
         for row in snapshot.rows
     ]
     partitions = [
-        f"{change} {_some(f'{p.model} on {p.benchmark}/{p.task}' for p in of)}"
+        f"{change} {_list_some(f'{p.model} on {p.benchmark}/{p.task}' for p in of)}"
         for change in ("added", "replaced", "removed")
         if (of := [p for p in snapshot.partitions if p.change == change])
     ]
@@ -363,14 +363,14 @@ def _line(snapshot: Commit) -> str:
     return "  ".join([f"{snapshot.id:>5}", f"{snapshot.time:%Y-%m-%d %H:%M:%S}", *what, *partitions])
 
 
-def _some(listed: Iterable[str]) -> str:
+def _list_some(listed: Iterable[str]) -> str:
     names = list(listed)
     more = f" and {len(names) - _PARTITIONS_LISTED} more" if len(names) > _PARTITIONS_LISTED else ""
     return ", ".join(names[:_PARTITIONS_LISTED]) + more
 
 
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
-    """With named tuples as JSON's objects."""
+    """The snapshot for JSON, with its named tuples as objects."""
     return vars(snapshot) | {
         "time": snapshot.time.isoformat(),
         "rows": [row._asdict() for row in snapshot.rows],

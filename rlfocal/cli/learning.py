@@ -13,7 +13,7 @@ from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, decimal, percent
+from rlfocal.base.wording import MISSING_CELL, decimal, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import All, print_everything, print_verdicts, progress_bars
@@ -150,7 +150,7 @@ def evaluate(
                 }
                 for board, of_methods in figures
             ]
-            of_run = {run.run_id: conclude(b) for b in boards for s in b.standings for run in s.runs}
+            of_run = {run.run_id: conclude(b) for b in boards for s in b.rows for run in s.runs}
             noted = [
                 {"conclusion": of_run.get(row.run_id)}
                 | asdict(row)
@@ -199,7 +199,7 @@ def methods(
         show_result(described, "\n".join(markdown_methods(chosen)), as_json=as_json)
         return
     if names:
-        show_result(described, "\n\n".join(map(_in_full, chosen)), as_json=as_json)
+        show_result(described, "\n\n".join(map(_describe_method, chosen)), as_json=as_json)
         return
     table = Table("method", texts=("asks", "answers", "needs"))
     for entry in chosen:
@@ -207,7 +207,7 @@ def methods(
     show_result(described, lambda: Console().print(table), as_json=as_json)
 
 
-def _in_full(entry: Entry) -> str:
+def _describe_method(entry: Entry) -> str:
     facts = {
         "asks": entry.asks,
         "answers": entry.answers,
@@ -303,11 +303,14 @@ def _table(report: OpenEndedReport) -> Table:
     table = Table("method", "mean score", "± seeds", "vs best_single", "picked %", title=title)
     above = report.above_best_single
     told = f"{above.mean:+.4f} [{above.low:+.4f}, {above.high:+.4f}]"
-    rows = {"decider": (report.decider, decimal(report.stderr_seeds, 4), told, DASH)}
-    rows |= {name: (getattr(report, name), DASH, DASH, DASH) for name in ("random", "oracle")}
+    rows = {"decider": (report.decider, decimal(report.stderr_seeds, 4), told, MISSING_CELL)}
+    rows |= {
+        name: (getattr(report, name), MISSING_CELL, MISSING_CELL, MISSING_CELL)
+        for name in ("random", "oracle")
+    }
     for model, score in report.singles.items():
         name = "best_single" if model == report.best_single else f"single:{model}"
-        rows[name] = score, DASH, DASH, percent(report.picked[model], 1)
+        rows[name] = score, MISSING_CELL, MISSING_CELL, percent(report.picked[model], 1)
     for name, (score, *cells) in sorted(rows.items(), key=lambda row: -row[1][0]):
         table.add(name, decimal(score, 4), *cells, style="bold" if name == "decider" else "")
     return table

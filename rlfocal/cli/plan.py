@@ -12,7 +12,7 @@ import typer
 
 from rlfocal.base import options
 from rlfocal.base.options import Option
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -99,7 +99,7 @@ def prefetch(
     exit code is then 1. A regeneration downloads by itself what is missing, while other models run.
     """
     from rlfocal.base.errors import InputError
-    from rlfocal.base.failures import plain
+    from rlfocal.base.failures import describe_error
     from rlfocal.extraction.tasks import load_tasks
     from rlfocal.pool import load_pool
     from rlfocal.pool.downloads import download
@@ -116,13 +116,13 @@ def prefetch(
             try:
                 gigabytes[model.model] = download(pin_revision(model), on_progress)
             except (InputError, OSError) as error:
-                failures[model.model] = plain(error)
+                failures[model.model] = describe_error(error)
 
     def show() -> None:
         for failed in failures.values():
             typer.echo(failed)
         total = sum(gigabytes.values())
-        typer.echo(f"{counted(len(gigabytes), 'model')} here, {total:.1f} GB from the hub")
+        typer.echo(f"{count_noun(len(gigabytes), 'model')} here, {total:.1f} GB from the hub")
 
     show_result(
         {"gigabytes": gigabytes, "failures": failures}, show, as_json=as_json, is_failure=bool(failures)
@@ -160,7 +160,7 @@ def _check(
         Console().print(check_table(checks))
         for fault in faults:
             typer.echo(fault)
-        typer.echo(f"{counted(len(faults), 'fault')} of {counted(len(checks), 'model')}")
+        typer.echo(f"{count_noun(len(faults), 'fault')} of {count_noun(len(checks), 'model')}")
 
     show_result({"entries": checks, "faults": faults}, show, as_json=as_json, is_failure=bool(faults))
 
@@ -180,10 +180,10 @@ def _offline() -> Iterator[None]:
                 os.environ[name] = value
 
 
-COUNTS = ("partitions", "present", "documents", "requests")
-TOKENS = ("prefill_tokens", "decode_tokens")
-COSTS = ("hours", "dollars")
-ITEMS = (
+COUNT_FIELDS = ("partitions", "present", "documents", "requests")
+TOKEN_FIELDS = ("prefill_tokens", "decode_tokens")
+COST_FIELDS = ("hours", "dollars")
+FIGURE_TITLES = (
     ("prefill_hours", "prefill"),
     ("decode_hours", "decode"),
     ("start_hours", "start"),
@@ -198,7 +198,8 @@ ITEMS = (
 def _totals(made: Plan) -> dict[str, float]:
     """Sums over the models."""
     return {
-        key: sum(getattr(m, key) for m in made.models) for key in (*COUNTS, *TOKENS, *COSTS, *dict(ITEMS))
+        key: sum(getattr(m, key) for m in made.models)
+        for key in (*COUNT_FIELDS, *TOKEN_FIELDS, *COST_FIELDS, *dict(FIGURE_TITLES))
     }
 
 
@@ -217,7 +218,7 @@ def _print(made: Plan) -> None:
     console = Console()
     console.print(table)
     console.print()
-    shown = ITEMS if any(model.measured_before for model in made.models) else ITEMS[:-2]
+    shown = FIGURE_TITLES if any(model.measured_before for model in made.models) else FIGURE_TITLES[:-2]
     items = Table(
         "model", *(title for _, title in shown), title="Hours by item; GB of weights here or to download"
     )
@@ -236,11 +237,11 @@ def _print(made: Plan) -> None:
 
 
 def _cells(figures: Mapping[str, Any]) -> list[str]:
-    """Of a model, or of all."""
+    """The cells of one model's row, or of the row of totals."""
     return [
-        *(f"{figures[key]:,}" for key in COUNTS),
-        *(_tokens(figures[key]) for key in TOKENS),
-        *(f"{figures[key]:.2f}" for key in COSTS),
+        *(f"{figures[key]:,}" for key in COUNT_FIELDS),
+        *(_tokens(figures[key]) for key in TOKEN_FIELDS),
+        *(f"{figures[key]:.2f}" for key in COST_FIELDS),
     ]
 
 

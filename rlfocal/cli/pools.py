@@ -13,10 +13,10 @@ import typer
 from flows import RegenerationRequest, quieten, report_path
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.options import POOL, Option
-from rlfocal.base.wording import counted
+from rlfocal.base.options import POOL_HELP, Option
+from rlfocal.base.wording import count_noun
 from rlfocal.cli.support import completion
-from rlfocal.cli.support.commands import AUTO, command
+from rlfocal.cli.support.commands import AUTO_VALUE, command
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import (
     All,
@@ -76,7 +76,7 @@ def regenerate(
     )
     chosen = request.load_pool()
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
-    typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
+    typer.echo(f"pool {chosen.name}: {', '.join(count_noun(*size) for size in sizes)}", err=True)
     quieten()
     from flows.summaries import find_summary, keep_summary
 
@@ -198,7 +198,7 @@ def extract(
 
 @command("add-model", "Run a pool of LLMs")
 def add_model(
-    pool: Annotated[str, typer.Argument(help=POOL, autocompletion=completion.pools)],
+    pool: Annotated[str, typer.Argument(help=POOL_HELP, autocompletion=completion.pools)],
     entry: Annotated[
         str,
         typer.Argument(
@@ -277,7 +277,7 @@ def add_model(
 
 def _documents(probe: str) -> int | None:
     """The number of documents to ask; None: as many as it takes."""
-    if probe == AUTO:
+    if probe == AUTO_VALUE:
         return None
     if not probe.isdigit() or not int(probe):
         raise InputError(f"--probe {probe!r}: give the number of documents, or none")
@@ -413,6 +413,6 @@ def _remove_answers(
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, benchmarks)
         result = {"partitions": n, "snapshot": opened.snapshot()}
-    removed = f"{counted(n, 'partition')} of {model} removed"
+    removed = f"{count_noun(n, 'partition')} of {model} removed"
     text = removed if n else f"nothing to do: {model} is already removed"
     show_result(result, text, as_json=as_json)

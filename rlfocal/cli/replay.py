@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlfocal.scenarios.replaying import Replay
 
 MAX_TASKS_LISTED = 5
-"""Tasks shown, of those that changed."""
+"""The largest number of changed tasks that are shown."""
 
 
 @command("replay", "Learn and compare")

@@ -15,7 +15,7 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, interval, known, percent
+from rlfocal.base.wording import cents, interval, number_or_none, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -148,10 +148,10 @@ def advise(
         data = load_dataset(opened, benchmark, None if add else models)
         pool = list(models or data.models)
         of_pool = vars(advising.find_ceiling(data, pool))
-        advice: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
+        advice: dict[str, Any] = {"ceiling": {name: number_or_none(value) for name, value in of_pool.items()}}
         teams = advising.Teams(data, pool)
         advice["best"] = teams.team(teams.winner)
-        wanted = [Budget.of(text) for text in budgets]
+        wanted = [Budget.parse(text) for text in budgets]
         advice |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
         advice |= {"drop": advising.advise_drop(teams)} if drop else {}
         advice |= {"add": advising.advise_add(teams)} if add else {}
@@ -196,11 +196,11 @@ class SqlCommand(Command):
     """Its help lists what there is to read, from the warehouse's own SQL files, without parts of macros."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        from warehouse.scripts import defined
+        from warehouse.scripts import list_definitions
 
         lines = []
         for kind in ("table", "view", "macro"):
-            shown = [d for d in defined() if d.kind == kind and not d.parameters.startswith("(of_")]
+            shown = [d for d in list_definitions() if d.kind == kind and not d.parameters.startswith("(of_")]
             names = (f"`{d.name}{d.parameters.replace(_SNAPSHOT, '')}`" for d in shown)
             lines.append(f"{kind.capitalize()}s: {', '.join(names)}.")
         lines.append("Every macro also takes `snapshot`. `FROM documentation` describes all, columns too.")

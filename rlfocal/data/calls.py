@@ -50,7 +50,7 @@ class Calls:
         """(N,) models that are known to fail."""
         self.failed = np.zeros(len(documents), dtype=np.bool_)
         """(T,) whether a call failed."""
-        self._documents = documents.unlabelled()
+        self._documents = documents.hide_labels()
         self._places: Ints | None = None
         if self.kind == "answers":
             self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
@@ -69,10 +69,10 @@ class Calls:
 
     @property
     def called(self) -> Bools:
-        """(T, N)"""
+        """(T, N) which models were called on each document"""
         return self.rounds > 0
 
-    def part(self, rows: Ints) -> Calls:
+    def select_documents(self, rows: Ints) -> Calls:
         """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
         return Calls(self._documents.take(rows), self.down)
 

@@ -56,7 +56,7 @@ class Dataset:
     is_train: Bools
     """(T,) whether the document belongs to the train split."""
     slots: tuple[tuple[str, ...], ...]
-    """Per document, the answers its slots stand for (answers only; else empty)."""
+    """The answers that the slots of each document stand for; empty for choices."""
     snapshot: int
     """The warehouse snapshot that was read."""
     questions: tuple[str, ...] = ()
@@ -143,10 +143,10 @@ class Dataset:
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
     def reorder(self, order: Ints) -> Dataset:
-        """The same answers with the models at these positions (N,), in this order."""
+        """The same dataset with the models at these positions (N,), in this order."""
 
-        def names(of: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(of[at] for at in order) if of else ()
+        def names(values: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(values[at] for at in order) if values else ()
 
         return replace(
             self,
@@ -159,8 +159,8 @@ class Dataset:
             token_costs=self.token_costs[:, order] if self.token_costs.size else self.token_costs,
         )
 
-    def silenced(self, lost: Bools) -> Dataset:
-        """Without the answers marked in `lost`: (T, N), or (N,) for all documents."""
+    def drop_answers(self, lost: Bools) -> Dataset:
+        """The dataset without the answers that `lost` marks: (T, N), or (N,) for all documents."""
         lost = np.broadcast_to(lost, self.predictions.shape)
         logprobs = self.logprobs
         if self.kind == "choices":
@@ -168,11 +168,11 @@ class Dataset:
         probs = np.where(lost[:, :, None], 0.0, self.probs)
         return replace(self, probs=probs, logprobs=logprobs, predictions=np.where(lost, -1, self.predictions))
 
-    def without_tasks(self) -> Dataset:
+    def hide_tasks(self) -> Dataset:
         """The documents as a method sees them that does not read the tasks' names: all of one task."""
         return replace(self, tasks=np.full(len(self), HIDDEN_TASK))
 
-    def unlabelled(self) -> Dataset:
+    def hide_labels(self) -> Dataset:
         """The documents as a deciding policy sees them: without labels."""
         return replace(self, labels=np.full(len(self), -1, dtype=np.int64))
 
@@ -184,7 +184,7 @@ class Dataset:
     def test(self) -> Dataset:
         return self.rows(~self.is_train)
 
-    def by_task(self) -> Iterator[tuple[str, Dataset]]:
+    def split_by_task(self) -> Iterator[tuple[str, Dataset]]:
         """(task, its documents), in order of first appearance."""
         for task in dict.fromkeys(self.tasks.tolist()):
             yield task, self.rows(self.tasks == task)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.data.dataset import Dataset, Kind
 from warehouse import Warehouse
 from warehouse.corrections import first_names
@@ -28,7 +28,7 @@ def load_dataset(
     Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
     model is left.
     """
-    with warehouse.reading():
+    with warehouse.hold_snapshot():
         return _read(warehouse, benchmark, models, swaps or {})
 
 
@@ -43,10 +43,10 @@ def _read(
     ).to_pydict()
     if not docs["task"]:
         benchmarks = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
-        raise unknown("benchmark", benchmark, benchmarks, "the warehouse")
+        raise unknown_name("benchmark", benchmark, benchmarks, "the warehouse")
     n_docs = len(docs["task"])
-    covered = _covered(warehouse, benchmark)
-    lacking = _lacking(warehouse, benchmark, covered, n_docs)
+    covered = _count_answers(warehouse, benchmark)
+    lacking = _explain_gaps(warehouse, benchmark, covered, n_docs)
     names = _models(covered, lacking, benchmark, models, n_docs)
     _models(covered, lacking, benchmark, list(swaps.values()) or None, n_docs)
     token_costs = _token_costs(warehouse, benchmark, names, docs)
@@ -67,7 +67,7 @@ def _read(
         questions=tuple(docs["question"]),
         choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
-        sampled=_sampled(warehouse, benchmark, names) if kind == "choices" else (),
+        sampled=_find_sampled_models(warehouse, benchmark, names) if kind == "choices" else (),
         left_out=tuple(lacking.items()) if models is None else (),
         **answers._asdict(),
     )
@@ -84,7 +84,7 @@ class _AnswerFields(NamedTuple):
     slots: tuple[tuple[str, ...], ...]
 
 
-def _sampled(warehouse: Warehouse, benchmark: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _find_sampled_models(warehouse: Warehouse, benchmark: str, names: tuple[str, ...]) -> tuple[str, ...]:
     rows = warehouse.rows(
         "SELECT DISTINCT model FROM extractions WHERE benchmark = ? AND evidence = 'samples' "
         "AND list_contains(?, model) ORDER BY model",
@@ -93,7 +93,7 @@ def _sampled(warehouse: Warehouse, benchmark: str, names: tuple[str, ...]) -> tu
     return tuple(model for (model,) in rows)
 
 
-def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
+def _count_answers(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
     """How many documents each model answered, with scores that count."""
     counted = (
         "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
@@ -103,7 +103,9 @@ def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
     return dict(warehouse.rows(counted, [benchmark]))
 
 
-def _lacking(warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int) -> dict[str, str]:
+def _explain_gaps(
+    warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int
+) -> dict[str, str]:
     """Why each model that has not answered every document has not."""
     lacking = {model: n for model, n in covered.items() if n < n_docs}
     if not lacking:
@@ -137,7 +139,7 @@ def _models(
         raise InputError(f"no model is left to answer {benchmark!r}: name at least one")
     for name in wanted or ():
         if name not in covered:
-            raise unknown("model", name, covered, f"benchmark {benchmark!r}")
+            raise unknown_name("model", name, covered, f"benchmark {benchmark!r}")
         if name in lacking:
             raise InputError(
                 f"model {name!r} {lacking[name]}; extract the rest, or leave the model out of --models"
@@ -295,7 +297,7 @@ class Prompt:
     task: str
     doc_id: int
     text: str | None
-    """As the model read it; None for a chat if no model is named."""
+    """The prompt as the model read it; None for a chat if no model is named."""
     messages: tuple[tuple[str, str], ...] | None
     """(role, content) of a chat; None where the prompt is plain text."""
     continuations: tuple[str, ...]
@@ -316,14 +318,14 @@ def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None)
     if not rows:
         benchmarks = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
         if benchmark not in benchmarks:
-            raise unknown("benchmark", benchmark, benchmarks, "the warehouse")
+            raise unknown_name("benchmark", benchmark, benchmarks, "the warehouse")
         raise InputError(
             f"the warehouse has no prompts of {benchmark!r}: its answers were imported; extract one of its "
             "models again"
         )
     answered = warehouse.rows("SELECT DISTINCT model FROM extractions WHERE benchmark = ?", [benchmark])
     if model is not None and (model,) not in answered:
-        raise unknown("model", model, (name for (name,) in answered), f"benchmark {benchmark!r}")
+        raise unknown_name("model", model, (name for (name,) in answered), f"benchmark {benchmark!r}")
     return [
         Prompt(
             task,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from warehouse.comparison import Rule, canonical_forms
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
@@ -24,9 +24,9 @@ class FusedAnswer(NamedTuple):
     """What trained agents answer to one query."""
 
     slot: int
-    """-1 for none"""
+    """The slot answered; -1 for none."""
     probability: float | None
-    """Their probability that it is right; None without an answer, or if Fusion gave none."""
+    """The agents' probability that the answer is right; None without an answer, or if Fusion gave none."""
 
 
 NO_ANSWER = FusedAnswer(-1, None)
@@ -51,7 +51,7 @@ class QueryOutputs:
 
 
 def nothing_given(n_models: int) -> QueryOutputs:
-    """Before any model was asked."""
+    """The outputs of a query before any model was asked."""
     nobody = np.zeros(n_models, dtype=np.bool_)
     return QueryOutputs(
         nobody, nobody, np.zeros((n_models, 0)), np.zeros((n_models, 0)), np.full(n_models, -1), []
@@ -73,7 +73,7 @@ class ObservedOutputs:
         """
         for name in outputs:
             if name not in self._place:
-                raise unknown("model", name, self._models, "the router's pool")
+                raise unknown_name("model", name, self._models, "the router's pool")
         adds = all(name in outputs and outputs[name] is output for name, output in self._raw.items())
         if self._kind == "answers":  # a new answer may come before the others
             adds = not self._raw
@@ -89,7 +89,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
     for name, output in outputs.items():
         if output is None:
             continue
-        values = _plain(output)
+        values = _to_list(output)
         if not isinstance(values, list | tuple) or not all(isinstance(v, _NUMBER) for v in values):
             raise InputError(f"output of {name!r}: give one log-prob per choice, not {output!r}")
         scores = [float(v) for v in values]
@@ -99,7 +99,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
             raise InputError(f"output of {name!r} has {len(scores)} choices, the ones before it {width}")
         width = len(scores)
         rows[place[name]] = scores
-    asked, is_down = _asked(models, outputs)
+    asked, is_down = _read_asked(models, outputs)
     logprobs, slots = np.zeros((len(models), width)), np.full(len(models), -1)
     if rows:
         scores_of = np.array([*rows.values()])
@@ -109,7 +109,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
     return QueryOutputs(asked, is_down, probs, logprobs, slots, [])
 
 
-def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools, Bools]:
+def _read_asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools, Bools]:
     """(N,) which models were asked, and which of them are down."""
     asked = np.array([name in outputs for name in models], dtype=np.bool_)
     return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
@@ -118,12 +118,12 @@ def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools,
 def _answers(
     models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output], rule: Rule
 ) -> QueryOutputs:
-    asked, is_down = _asked(models, outputs)
+    asked, is_down = _read_asked(models, outputs)
     given_texts: dict[int, Sequence[str | None]] = {}
     for name, output in outputs.items():
         if output is None:
             continue
-        values = _plain(output)
+        values = _to_list(output)
         passes = [values] if isinstance(values, str) else values
         if not isinstance(passes, list | tuple) or not all(isinstance(v, str | None) for v in passes):
             raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
@@ -153,6 +153,6 @@ def _answers(
 _NUMBER = (int, float, np.number)
 
 
-def _plain(output: Any) -> Any:
+def _to_list(output: Any) -> Any:
     """An array of numpy's or torch's as a list."""
     return output.tolist() if hasattr(output, "tolist") else output

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
 
@@ -19,7 +19,7 @@ class FailingModels(NamedTuple):
     """Models that fail whenever they are called, and who stands in for them."""
 
     down: Bools
-    """(N,)"""
+    """(N,) which models fail"""
     best: int
     """The position of the best model that is not down."""
 
@@ -32,7 +32,7 @@ class FailingModels(NamedTuple):
         return Answers(np.where(lost, slots, answered.slots), probability)
 
 
-def down_among(
+def find_down_models(
     models: Sequence[str], down: Sequence[str], what: str = "--down", only: Sequence[str] | None = None
 ) -> Bools:
     """(N,) which models are down: those named, and those not among `only`, if it is given.
@@ -42,7 +42,7 @@ def down_among(
     for option, names in ((what, down), ("--models", only or ())):
         for name in names:
             if name not in models:
-                raise unknown("model", name, models, f"the policy's pool ({option})")
+                raise unknown_name("model", name, models, f"the policy's pool ({option})")
     mask = np.array([name in down or (only is not None and name not in only) for name in models])
     if mask.all():
         raise InputError(
@@ -52,8 +52,9 @@ def down_among(
 
 
 def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
-    """From `A=B`: who answers under the name of each swapped model. Raises InputError for other text, an
-    unknown A, and one that is swapped twice."""
+    """Reads `A=B` as: B answers under the name of A. Raises InputError for other text, an unknown A, and one
+    that is swapped twice.
+    """
     swapped: dict[str, str] = {}
     for text in swaps:
         model, _, other = (part.strip() for part in text.partition("="))
@@ -62,7 +63,7 @@ def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
                 f"--swap {text!r} is not A=B: name a model of the pool, and whose answers it gives"
             )
         if model not in models:
-            raise unknown("model", model, models, f"the policy's pool (--swap {text})")
+            raise unknown_name("model", model, models, f"the policy's pool (--swap {text})")
         if model in swapped:
             raise InputError(f"--swap {text}: {model!r} is swapped twice; give each model one other")
         swapped[model] = other
@@ -87,7 +88,7 @@ class Decisions:
 
 @runtime_checkable
 class Policy(Protocol):
-    """A fitted method."""
+    """A fitted method, which decides on documents."""
 
     def decide(self, calls: Calls) -> Answers:
         """Calls models and answers, without labels and without outputs of models that it did not call."""
@@ -109,7 +110,7 @@ def decide(policy: Fitted, documents: Dataset, failing: FailingModels | None = N
     if isinstance(policy, OmniscientPolicy):
         if failing is None:
             return policy.decide_seeing_all(documents)
-        decided = policy.decide_seeing_all(documents.silenced(failing.down))
+        decided = policy.decide_seeing_all(documents.drop_answers(failing.down))
         predictions = np.where(
             decided.predictions < 0, documents.predictions[:, failing.best], decided.predictions
         )
@@ -157,16 +158,17 @@ class Episode(NamedTuple):
     """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
 
     phase: str
-    """One of `PHASES`."""
+    """The phase of training, one of `PHASES`."""
     episode: int
     """Pass or stage, from 0 in each phase."""
     reward: float | None
-    """None at a stage, which is fitted and earns nothing."""
+    """The mean reward of a document; None at a stage, which is fitted and earns nothing."""
     accuracy: float
-    """On the pass; at a stage, on train documents that Fusion was not fitted on."""
+    """The accuracy on the pass; at a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
     policy_loss: float | None = None
-    """This and what follows: means over the episode's updates, None if training has no such thing."""
+    """The policy's loss. Like the fields below: a mean over the episode's updates, None if training has
+    none."""
     value_loss: float | None = None
     entropy: float | None = None
     approx_kl: float | None = None
@@ -194,7 +196,7 @@ class PolicyWithFallback(Protocol):
         ...
 
 
-def what_decides(policy: Fitted) -> str | None:
+def find_fallback(policy: Fitted) -> str | None:
     """What decides without a budget, as `rlfocal.methods.fallback` names it; None for one that is not
     trained."""
     if not isinstance(policy, PolicyWithFallback):
@@ -223,11 +225,11 @@ class Method(Protocol):
 class OwnSettings(Protocol):
     """A method whose settings are not its fields."""
 
-    def settable(self) -> dict[str, Any]:
+    def list_settings(self) -> dict[str, Any]:
         """The settings with their defaults."""
         ...
 
-    def with_settings(self, given: Mapping[str, Any]) -> Method:
+    def with_settings(self, settings: Mapping[str, Any]) -> Method:
         """The method with these settings."""
         ...
 
@@ -258,8 +260,10 @@ class Budget:
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     @classmethod
-    def of(cls, text: str) -> Budget:
-        """From "4" or "all" (models), or "120c" (cents per 1,000 queries). Raises InputError for others."""
+    def parse(cls, text: str) -> Budget:
+        """Reads a budget: "4" or "all" in models, "120c" in cents per 1,000 queries. Raises InputError for
+        others.
+        """
         if text == "all":
             return cls(math.inf)
         number, unit = (text[:-1], "cents") if text.endswith("c") else (text, "models")
@@ -276,7 +280,7 @@ class Budget:
 class BudgetedPolicy(Protocol):
     """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
 
-    def within(self, budget: Budget) -> Policy | None:
+    def hold_to_budget(self, budget: Budget) -> Policy | None:
         """The policy that keeps to the budget on average over train; None if it cannot (it always asks more,
         or a price is unknown)."""
         ...

@@ -21,7 +21,7 @@ from filelock import FileLock
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.atomic import replacing
+from rlfocal.base.atomic import replace_path
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 TFIDF = "tfidf"
 """Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
-DIMENSIONS = 128
-_TERMS = 50_000
+ENCODING_DIMENSIONS = 128
+_MAX_TERMS = 50_000
 MIN_CACHED_TEXTS = 64
 """Texts whose vectors are kept on disk: every method, in a process of its own, asks for the same."""
 
@@ -59,7 +59,7 @@ class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
     vectorizer: TfidfVectorizer | None
-    """None if train has no word."""
+    """The fitted vectorizer; None if train has no word."""
     directions: Floats | None
     """(terms, D) contiguous in memory, so that encoding one text is fast; None if train is too small."""
 
@@ -77,12 +77,12 @@ def _fit_tfidf(train: tuple[str, ...]) -> Tfidf:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=_TERMS)
+    vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=_MAX_TERMS)
     try:
         weighed = vectorizer.fit_transform(train)
     except ValueError:  # no words at all
         return Tfidf(None, None)
-    kept = min(DIMENSIONS, weighed.shape[1] - 1, len(set(train)) - 1)
+    kept = min(ENCODING_DIMENSIONS, weighed.shape[1] - 1, len(set(train)) - 1)
     if kept < 1:
         return Tfidf(vectorizer, None)
     with threadpool_limits(1):  # their number would change sums
@@ -114,7 +114,7 @@ class SentenceEncoder:
                 with suppress(OSError, ValueError, EOFError):
                     return np.load(file)
                 vectors = self._encode(texts)
-                with replacing(file, suffix=".npy") as staged:
+                with replace_path(file, suffix=".npy") as staged:
                     np.save(staged, vectors)
                 return vectors
         except OSError:  # nothing can be kept here
@@ -130,7 +130,7 @@ class SentenceEncoder:
 
 
 def cache_folder() -> Path:
-    """Where vectors of texts are kept between processes and commands; it may be deleted at any time."""
+    """The folder that keeps vectors of texts between commands; it may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfocal" / "vectors"
 
 
@@ -158,7 +158,7 @@ def _unit_length(vectors: Floats) -> Floats:
     return unit
 
 
-RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+TEXT_RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 """Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents; the
 first leaves the text out."""
 RIDGE_FOLDS = 5
@@ -179,14 +179,14 @@ def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[floa
     documents, the text is left out.
     """
     if n < _MIN_LABELLED_DOCUMENTS:
-        return RIDGES[0]
+        return TEXT_RIDGES[0]
     parts = np.array_split(np.random.default_rng(0).permutation(n), RIDGE_FOLDS)
     paths = [
         held_out_losses(np.concatenate([*parts[:number], *parts[number + 1 :]]), part)
         for number, part in enumerate(parts)
     ]
-    best, least = RIDGES[0], np.inf
-    for ridge, losses in zip(RIDGES, zip(*paths, strict=True), strict=True):
+    best, least = TEXT_RIDGES[0], np.inf
+    for ridge, losses in zip(TEXT_RIDGES, zip(*paths, strict=True), strict=True):
         if not sum(losses) < least:
             break
         best, least = ridge, sum(losses)
@@ -201,16 +201,16 @@ class Directions:
     middle: Floats
     """(D,) the mean train question"""
     axes: Floats
-    """(D, K)"""
+    """(D, K) the K directions, one a column"""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(T, K)"""
+        """(T, K) the texts' coordinates along the directions"""
         along: Floats = (self.encoder.encode(texts) - self.middle) @ self.axes
         return along
 
 
 def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
-    """At most `most` directions, without those along which train questions do not vary."""
+    """The principal directions of train questions, at most `most`; those without variance are left out."""
     fitted = fit_encoder(encoder, train)
     vectors = fitted.encode(train)
     middle = vectors.mean(axis=0)

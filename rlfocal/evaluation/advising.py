@@ -13,8 +13,8 @@ from math import comb
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.wording import known
+from rlfocal.base.errors import InputError, unknown_name
+from rlfocal.base.wording import number_or_none
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.statistics.ceiling import PoolCeiling, ceiling
@@ -25,7 +25,7 @@ from rlfocal.statistics.votes import soft_vote
 MAX_TEAM_SIZE = 6
 """Models in the largest team."""
 MAX_TEAMS = 5_000
-"""Teams tried: of many models, only smaller ones."""
+"""The largest number of teams tried: with many models, only smaller teams are."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SoftVoteTeam:
     """Accuracy on train documents, by which it was chosen."""
     test: float
     stderr: float
-    """Of `test`, over documents."""
+    """The standard error of `test` over documents."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Advice:
     """The best team under one condition, beside the team it is compared with."""
 
     about: str
-    """A budget, or a model."""
+    """The budget, or the model, that the advice is about."""
     team: SoftVoteTeam
     difference: Difference | None
-    """On test documents, to the other team; None if the two are the same."""
+    """How the test accuracy differs from the other team's; None if the two teams are the same."""
 
 
 class Teams:
@@ -74,13 +74,13 @@ class Teams:
         )
         self.pools = np.zeros((len(every), len(data.models)), dtype=np.bool_)
         self.pools[:, members] = every
-        self.accuracies = self.of_train(self.pools)
+        self.accuracies = self.train_accuracies(self.pools)
 
-    def of_train(self, pools: Bools) -> Floats:
+    def train_accuracies(self, pools: Bools) -> Floats:
         """(P,) how often teams (P, N) are right on train documents."""
-        return np.array([self._right(self.train, pool).mean() for pool in pools])
+        return np.array([self._mark_right(self.train, pool).mean() for pool in pools])
 
-    def best(self, allowed: Bools) -> Bools | None:
+    def choose_best(self, allowed: Bools) -> Bools | None:
         """(N,) the best of the allowed teams (P,) on train, the smaller of equals; None if there is none."""
         return self.pools[np.where(allowed, self.accuracies, -1.0).argmax()] if allowed.any() else None
 
@@ -91,15 +91,17 @@ class Teams:
 
     def team(self, pool: Bools) -> SoftVoteTeam:
         """A team (N,), described and measured."""
-        right, cost = self._right(self.test, pool), self.data.mean_costs[pool].sum()
+        right, cost = self._mark_right(self.test, pool), self.data.mean_costs[pool].sum()
         names = tuple(name for name, is_in in zip(self.data.models, pool, strict=True) if is_in)
-        train = float(self._right(self.train, pool).mean())
+        train = float(self._mark_right(self.train, pool).mean())
         test, _, error = mean_over_seeds([float(right.mean())], len(right))
-        return SoftVoteTeam(names, known(float(cost)), train, test, error)
+        return SoftVoteTeam(names, number_or_none(float(cost)), train, test, error)
 
     def difference(self, pool: Bools, other: Bools) -> Difference:
         """One team's accuracy minus another's, on test documents."""
-        hits, other_hits = (self._right(self.test, team)[None].astype(np.float64) for team in (pool, other))
+        hits, other_hits = (
+            self._mark_right(self.test, team)[None].astype(np.float64) for team in (pool, other)
+        )
         return paired_difference(hits, other_hits)
 
     def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
@@ -108,13 +110,13 @@ class Teams:
         return Advice(about, self.team(pool), None if same else self.difference(pool, other))
 
     @staticmethod
-    def _right(documents: Dataset, pool: Bools) -> Bools:
+    def _mark_right(documents: Dataset, pool: Bools) -> Bools:
         everyone = np.ones(int(pool.sum()), dtype=np.bool_)
         return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind))
 
 
 def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:
-    """Of a pool, on test documents. Raises InputError for a model that has not answered."""
+    """The ceiling of a pool on test documents. Raises InputError for a model that has not answered."""
     for name in models:
         _check_answered(data, name)
     members = np.array([data.models.index(name) for name in sorted(set(models))])
@@ -128,13 +130,13 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
 
     Raises InputError for a budget that pays for no model.
     """
-    single = teams.best(teams.pools.sum(axis=1) == 1)
+    single = teams.choose_best(teams.pools.sum(axis=1) == 1)
     assert single is not None
     advice = []
     for budget in budgets:
         each = budget.costs(teams.data.mean_costs)
         # Sums of prices are inexact in binary, and a budget may equal one of them.
-        best = teams.best(np.where(teams.pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
+        best = teams.choose_best(np.where(teams.pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
         if best is None:
             raise InputError(
                 f"--budget {budget}: no model of {teams.data.benchmark} is that cheap, by known prices"
@@ -147,7 +149,7 @@ def advise_drop(teams: Teams) -> tuple[Advice, ...]:
     """For each model, the best team without it beside the best of all; what is lost least comes first."""
     best, advice = teams.winner, []
     for model in np.flatnonzero(teams.pools.any(axis=0)):
-        without = teams.best(~teams.pools[:, model])
+        without = teams.choose_best(~teams.pools[:, model])
         if without is not None:
             advice.append(teams.advice(teams.data.models[model], without, best))
     return tuple(sorted(advice, key=_gain, reverse=True))
@@ -162,7 +164,7 @@ def advise_add(teams: Teams) -> tuple[Advice, ...]:
     for model in np.flatnonzero(~teams.pools.any(axis=0)):
         alone = np.eye(len(teams.data.models), dtype=np.bool_)[model]
         with_it = np.vstack([alone, teams.pools | alone])
-        accuracies = teams.of_train(with_it)
+        accuracies = teams.train_accuracies(with_it)
         enters = accuracies.max() > teams.accuracies.max()
         advice.append(
             teams.advice(teams.data.models[model], with_it[accuracies.argmax()] if enters else best, best)
@@ -172,7 +174,7 @@ def advise_add(teams: Teams) -> tuple[Advice, ...]:
 
 def _check_answered(data: Dataset, model: str) -> None:
     if model not in data.models:
-        raise unknown("model", model, data.models, f"those that answered all of {data.benchmark}")
+        raise unknown_name("model", model, data.models, f"those that answered all of {data.benchmark}")
 
 
 def _gain(advice: Advice) -> float:

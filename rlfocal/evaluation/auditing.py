@@ -11,13 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.tables import Table, plain_cell
-from rlfocal.base.wording import counted, percent
+from rlfocal.base.wording import count_noun, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.methods.log_linear import evidence
-from rlfocal.statistics.auditing import cross_fit, doubt, find_order, slip_chances, true_slots
+from rlfocal.statistics.auditing import (
+    cross_fit,
+    find_order,
+    label_noise_rates,
+    true_slots,
+    wrong_label_posterior,
+)
 from warehouse import Warehouse
 
 MIN_LISTED_PROBABILITY = 0.1
@@ -63,7 +69,7 @@ class TaskAudit:
     n: int
     expected: float
     order: str | None
-    """In what other order of the choices the models believe its labels to be, by far."""
+    """The order of the choices that the labels seem to follow instead of the right one, if any."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class ModelAudit:
     model: str
     accuracy: float
     expected: float
-    """Its accuracy if every label were right, in expectation."""
+    """The model's expected accuracy if every label were right."""
     place: int
     expected_place: int
 
@@ -89,22 +95,22 @@ class LabelAudit:
     suspects: tuple[Suspect, ...]
     """The documents that are wrong with a probability of at least NAMED, the most probable first."""
     tasks: tuple[TaskAudit, ...]
-    """By the expected share of wrong labels, the highest first."""
+    """The tasks by their expected share of wrong labels, the highest first."""
     models: tuple[ModelAudit, ...]
-    """By accuracy, the highest first."""
+    """The models by accuracy, the highest first."""
 
-    def of_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
-        """With suspects of these tasks alone. Raises InputError for an unknown one."""
+    def select_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
+        """The audit with the suspects of these tasks alone. Raises InputError for an unknown task."""
         names = [doubt.task for doubt in self.tasks]
         for name in tasks or ():
             if name not in names:
-                raise unknown("task", name, names, self.benchmark)
+                raise unknown_name("task", name, names, self.benchmark)
         kept = tuple(doubt for doubt in self.suspects if tasks is None or doubt.task in tasks)
         return replace(self, suspects=kept)
 
     def sentences(self) -> list[str]:
         """How many are expected, tasks to look at first, and what it means for the models."""
-        share, named = percent(self.expected / self.n, 1), counted(len(self.suspects), "document")
+        share, named = percent(self.expected / self.n, 1), count_noun(len(self.suspects), "document")
         wrong = f"{self.expected:.0f} of {self.n:,} labels are wrong in expectation ({share} %)"
         lines = [f"{self.benchmark}: {wrong}; {named} named."]
         lines += [f"Look at task {item.task} first: {item.order}." for item in self.tasks if item.order]
@@ -114,8 +120,8 @@ class LabelAudit:
         return [
             *lines,
             f"With right labels the best single model {becomes} ({percent(best.accuracy, 1)} % → "
-            f"{percent(expected.expected, 1)} %), and {moved} of {counted(len(self.models), 'model')} change "
-            "places.",
+            f"{percent(expected.expected, 1)} %), and {moved} of {count_noun(len(self.models), 'model')} "
+            "change places.",
         ]
 
     def table(self, rows: int | None = None, *, with_texts: bool = True) -> Table:
@@ -125,9 +131,11 @@ class LabelAudit:
         numbers = ("document", "wrong %", "label", "rather")
         table = Table("task", *numbers, texts=texts, title=title, caption=AUDIT_LEGEND)
         for suspect in self.suspects[:rows]:
-            told = (_in_words(suspect.said, _MAX_ANSWERS_SHOWN), suspect.kind, _short(suspect.question))[
-                : len(texts)
-            ]
+            told = (
+                _list_answers(suspect.said, _MAX_ANSWERS_SHOWN),
+                suspect.kind,
+                _shorten_line(suspect.question),
+            )[: len(texts)]
             table.add(
                 suspect.task,
                 str(suspect.doc_id),
@@ -139,13 +147,13 @@ class LabelAudit:
         return table
 
     def csv(self) -> str:
-        """For a person to fill in `label` or `gold`, and for `rlfocal correct-labels` to take then."""
+        """The suspects as CSV: a person fills in `label` or `gold`, and `rlfocal correct-labels` reads it."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(_COLUMNS)
+        writer.writerow(_SUSPECT_COLUMNS)
         for suspect in self.suspects:
             listed = "\n".join(f"{slot}: {text}" for slot, text in enumerate(suspect.choices))
-            texts = (suspect.label, suspect.likeliest, _in_words(suspect.said), suspect.question, listed)
+            texts = (suspect.label, suspect.likeliest, _list_answers(suspect.said), suspect.question, listed)
             about = (
                 self.benchmark,
                 suspect.task,
@@ -159,7 +167,7 @@ class LabelAudit:
         return out.getvalue()
 
 
-_COLUMNS = (
+_SUSPECT_COLUMNS = (
     *("benchmark", "task", "doc_id", "label", "gold", "wrong", "kind"),
     *("now", "rather", "said", "question", "choices"),
 )
@@ -175,7 +183,7 @@ def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
     gold = warehouse.rows("SELECT task, doc_id, gold FROM docs WHERE benchmark = ?", [benchmark])
     if len(data) < MIN_AUDIT_DOCUMENTS:
         raise InputError(
-            f"{benchmark} has {counted(len(data), 'document')}; an audit needs {MIN_AUDIT_DOCUMENTS}"
+            f"{benchmark} has {count_noun(len(data), 'document')}; an audit needs {MIN_AUDIT_DOCUMENTS}"
         )
     if data.is_only_graded:
         raise InputError(f"answers to {benchmark} are only graded: no model says what else would be right")
@@ -188,9 +196,9 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
     is_open = data.kind == "answers"
     unnamed = exists.shape[1] - 1 if is_open else None
     biased = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
-    slips = slip_chances(exists, labels, unnamed)
-    p = cross_fit(x, exists, labels, slips, tasks, biased)
-    wrong = doubt(p, exists, labels, slips, tasks)
+    noise = label_noise_rates(exists, labels, unnamed)
+    p = cross_fit(x, exists, labels, noise, tasks, biased)
+    wrong = wrong_label_posterior(p, exists, labels, noise, tasks)
     true = true_slots(p, labels, wrong)
     ranked = np.argsort(-wrong, kind="stable")
     return LabelAudit(
@@ -198,11 +206,11 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
         n=len(data),
         expected=float(wrong.sum()),
         suspects=tuple(
-            _suspect(data, gold, row, p[row], labels[row], float(wrong[row]))
+            _make_suspect(data, gold, row, p[row], labels[row], float(wrong[row]))
             for row in ranked[wrong[ranked] >= MIN_LISTED_PROBABILITY].tolist()
         ),
         tasks=_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
-        models=_standings(data, true),
+        models=_audit_models(data, true),
     )
 
 
@@ -220,7 +228,7 @@ def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
     return wider, with_unnamed, np.where(data.labels < 0, C, data.labels)
 
 
-def _suspect(
+def _make_suspect(
     data: Dataset, gold: Mapping[tuple[str, int], str], row: int, p: Floats, label: int, wrong: float
 ) -> Suspect:
     is_open = data.kind == "answers"
@@ -259,12 +267,14 @@ def _tasks(
 def _order_in_words(labels: Ints, order: Ints, n_choices: Ints) -> str:
     shifts = np.unique((order - labels) % n_choices)
     if len(shifts) == 1:
-        return f"each label should be the choice {counted(int(shifts[0]), 'place')} further, around the end"
+        return (
+            f"each label should be the choice {count_noun(int(shifts[0]), 'place')} further, around the end"
+        )
     pairs = sorted({(a, b) for a, b in zip(labels.tolist(), order.tolist(), strict=True) if a != b})
     return f"its labels are in another order: {', '.join(f'{a} should be {b}' for a, b in pairs)}"
 
 
-def _standings(data: Dataset, true: Floats) -> tuple[ModelAudit, ...]:
+def _audit_models(data: Dataset, true: Floats) -> tuple[ModelAudit, ...]:
     given = data.predictions >= 0
     chances = np.take_along_axis(true, np.maximum(data.predictions, 0), axis=1)
     accuracy, expected = data.correct.mean(axis=0), np.where(given, chances, 0.0).mean(axis=0)
@@ -274,10 +284,10 @@ def _standings(data: Dataset, true: Floats) -> tuple[ModelAudit, ...]:
     return tuple(sorted(standings, key=lambda figures: figures.place))
 
 
-def _in_words(counts: Mapping[str, int], most: int | None = None) -> str:
+def _list_answers(counts: Mapping[str, int], most: int | None = None) -> str:
     return ", ".join(f"{answer} ×{n}" for answer, n in [*counts.items()][:most])
 
 
-def _short(text: str) -> str:
+def _shorten_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _QUESTION_CHARACTERS else f"{line[: _QUESTION_CHARACTERS - 1]}…"

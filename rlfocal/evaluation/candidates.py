@@ -9,25 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.evaluation.confidence import Probabilities
-from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
+from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, hold_to_budget
 from rlfocal.evaluation.planning import TRIALS_KEY, Candidate, Run, Setup
 from rlfocal.evaluation.storing import (
     Result,
-    deciding,
+    find_deciding_policies,
     learning_curves,
     online_updates,
     rule_out,
     store,
     stored_runs,
 )
-from rlfocal.evaluation.tuning import REVISION, Search, holds_out_tasks, tune
-from rlfocal.methods import Method, MethodArguments, entries, entry_of, make_method, reads_task, settable
+from rlfocal.evaluation.tuning import SEARCH_REVISION, Search, holds_out_tasks, tune
+from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method, reads_task
 
-SETTINGS = "settings"
+SETTINGS_STUDY = "settings"
 """The study of runs with settings other than the defaults: they are on no leaderboard."""
-TUNING = "tuning"
+TUNING_FOLDER = "tuning"
 """The folder of the searches' journals, among the studies."""
 
 
@@ -54,25 +54,25 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
         budgets = tuple(dict.fromkeys(run.budget for run in new))
         probabilities = Probabilities(method, dataset, setup.groups, budgets, tasks=tasks)
         for run in new:
-            policies = within(run.budget, fitted[run.seed or 0])
+            policies = hold_to_budget(run.budget, fitted[run.seed or 0])
             if policies is None:
                 rule_out(warehouse, [run])
                 continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
             if setup.request.protocol == "frozen":
-                decisions = probabilities.complete(decisions, policies, run.seed or 0, run.budget)
+                decisions = probabilities.add_probabilities(decisions, policies, run.seed or 0, run.budget)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
-            says = deciding(dataset, setup.groups, policies) if run.budget is None else ()
+            says = find_deciding_policies(dataset, setup.groups, policies) if run.budget is None else ()
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds, says))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
-    """Those that are neither stored nor ruled out by their budget; all of them if that is forced."""
+    """The runs that are neither stored nor ruled out by their budget; all of them if that is forced."""
     held = set() if setup.request.force else stored_runs(setup)
     return [run for run in candidate.runs(setup) if run.run_id not in held]
 
@@ -89,7 +89,7 @@ def _naming_package(method: str) -> Iterator[None]:
         entry = entries().get(method.partition(":")[0])
         if entry is None or not entry.package:
             raise
-        raise RunError(f"{method} of package {entry.package!r} failed: {plain(error)}") from error
+        raise RunError(f"{method} of package {entry.package!r} failed: {describe_error(error)}") from error
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:
@@ -100,11 +100,11 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
         making = MethodArguments(store=setup.store, settings=settings, on_progress=setup.progress(title))
         return make_method(name, making)
 
-    has = settable(make({}))
+    has = list_settings(make({}))
     of_all = {n: value for n, value in setup.settings.get("", {}).items() if n in has}
     settings = of_all | dict(setup.settings.get(name.partition(":")[0], {}))
     # Rows of other settings must not take the place of the method's own. What must be given is no other.
-    study = SETTINGS if settings.keys() - {about.needs_setting} else None
+    study = SETTINGS_STUDY if settings.keys() - {about.needs_setting} else None
     candidate = Candidate(name, make(settings), study, settings, about.has_budgets, reads_task(name))
     space = {n: where for n, where in about.space.items() if n not in settings}
     if not (setup.request.tune and space):
@@ -125,10 +125,12 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
             fixed=settings,
             tasks=candidate.reads_task,
         )
-        folder, tell = setup.warehouse.location.studies / TUNING, setup.request.on_progress
+        folder, tell = setup.warehouse.location.studies / TUNING_FOLDER, setup.request.on_progress
         on_share = None if tell is None else lambda share: tell(f"{title} tuning", share)
         trials, force = setup.request.tune, setup.request.force
         result = tune(search, trials, folder, force=force, on_progress=on_share)
         return make({**settings, **result.settings}), {**result.settings, TRIALS_KEY: result.trials}
 
-    return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)
+    return replace(
+        candidate, tuned=f"{setup.request.tune} trials of {SEARCH_REVISION} {space!r}", tune=run_search
+    )

@@ -1,4 +1,4 @@
-"""Which evaluated runs share a board: only those that saw the same data; and what its reader should know."""
+"""Decides which evaluated runs share a board: only runs that saw the same data."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from scipy.special import bdtrc
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import known
+from rlfocal.base.wording import number_or_none
 from rlfocal.data.dataset import Kind
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.planning import TRIALS_KEY
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.recording import tied_models
-from rlfocal.methods import entries, entry_of, methods_for, named, reads_task
+from rlfocal.methods import entries, entry_of, find_methods, methods_for, reads_task
 from rlfocal.statistics.homogeneity import count_shares, describe, find_differences
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -41,15 +41,15 @@ class EvaluatedRun(Evaluation):
     tasks: tuple[float, ...]
     """Accuracy of each task."""
     trials: int
-    """By how many trials the settings were chosen, 0 if they were not; no longer one of them."""
+    """The number of trials in which the settings were chosen; 0 if they were given."""
     is_current: bool
     """Whether no newer run takes its place."""
     is_stale: bool
     """Whether labels that it read were corrected since."""
 
-    def board(self, standing: Mapping[str, Sequence[str]]) -> BoardKey:
+    def board(self, widest_pools: Mapping[str, Sequence[str]]) -> BoardKey:
         """`standing`: the pool that stands for each benchmark."""
-        is_standing = self.models == standing.get(self.benchmark, self.models)
+        is_standing = self.models == widest_pools.get(self.benchmark, self.models)
         kind = self.benchmark, self.protocol, self.per, self.split, reads_task(self.method), self.trials
         return *kind, () if is_standing else tuple(self.models)
 
@@ -59,7 +59,7 @@ class ComparableRuns:
     """The runs of one board."""
 
     methods: dict[str, list[EvaluatedRun]]
-    """On the data of the newest run; the seeds of each method in order."""
+    """The runs of each method on the newest run's data, their seeds in order."""
     left_out: tuple[EvaluatedRun, ...]
     """(method, seed)s that were evaluated on other data only."""
     gone: tuple[str, ...]
@@ -73,12 +73,12 @@ class ComparableRuns:
 
     @property
     def n(self) -> int:
-        """Test documents."""
+        """The number of test documents."""
         return self._first.n
 
     @property
     def run_id(self) -> str:
-        """One of its runs."""
+        """The id of one of the board's runs."""
         return self._first.run_id
 
     @property
@@ -108,49 +108,49 @@ def comparable_runs(
     every = _runs(warehouse, wanted)
     if wanted is None:
         return {
-            key: _comparable(runs, outgrown, present[key[0]])
+            key: _group_runs(runs, outgrown, present[key[0]])
             for key, (runs, outgrown) in _boards(every, standing).items()
         }
     own = [run for run in every if run.run_id in wanted]
     beside = [run for run in every if run.run_id not in wanted and run.is_current]
     return {
-        key: _comparable(_with_others(runs, beside, key, standing), (), present[key[0]])
+        key: _group_runs(_add_other_runs(runs, beside, key, standing), (), present[key[0]])
         for key, (runs, _) in _boards(own, standing).items()
     }
 
 
-def _with_others(
+def _add_other_runs(
     own: Sequence[EvaluatedRun],
     others: Sequence[EvaluatedRun],
     key: BoardKey,
-    standing: Mapping[str, Sequence[str]],
+    widest_pools: Mapping[str, Sequence[str]],
 ) -> list[EvaluatedRun]:
     """The wanted runs of a board, the newest last, after the others that belong on it."""
     methods = {run.method for run in own}
     data = own[-1].data
     same = (run for run in others if run.data == data and run.method not in methods)
-    return [*(run for run in same if _belongs(run, key, standing)), *own]
+    return [*(run for run in same if _belongs(run, key, widest_pools)), *own]
 
 
-def _belongs(run: EvaluatedRun, key: BoardKey, standing: Mapping[str, Sequence[str]]) -> bool:
+def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequence[str]]) -> bool:
     """Whether a run stands on a board: its own, beside it as a reference, or without settings to tune."""
-    own = run.board(standing)
-    reads = key[4] if run.method in named("reference") else own[4]
+    own = run.board(widest_pools)
+    reads = key[4] if run.method in find_methods("reference") else own[4]
     trials = own[5] if _has_space(run.method) else key[5]
     return (*own[:4], reads, trials, own[6]) == key and (own[4] or not key[4])
 
 
 def _boards(
-    every: Sequence[EvaluatedRun], standing: Mapping[str, Sequence[str]]
+    every: Sequence[EvaluatedRun], widest_pools: Mapping[str, Sequence[str]]
 ) -> dict[BoardKey, tuple[list[EvaluatedRun], list[EvaluatedRun]]]:
-    """By board, its runs, and those of smaller pools whose place it takes."""
+    """The runs of each board, and the runs of smaller pools whose place the board takes."""
     boards: dict[BoardKey, list[EvaluatedRun]] = defaultdict(list)
     for run in every:
-        boards[run.board(standing)].append(run)
+        boards[run.board(widest_pools)].append(run)
     for key in [
         key for key in boards if key[4]
     ]:  # a reference stands beside those that do not read tasks, too
-        beside = [run for run in boards[key] if run.method in named("reference")]
+        beside = [run for run in boards[key] if run.method in find_methods("reference")]
         if beside and (plain := (*key[:4], False, *key[5:])) in boards:
             boards[plain] = sorted([*boards[plain], *beside], key=_created_at)
             if len(beside) == len(boards[key]):
@@ -158,7 +158,7 @@ def _boards(
     outgrown = {key for key in boards if _is_outgrown(key, boards)}
     return {
         key: (
-            _with_fixed(key, boards),
+            _add_fixed_methods(key, boards),
             [run for old in outgrown if old[:6] == key[:6] for run in boards[old]],
         )
         for key, runs in boards.items()
@@ -175,7 +175,9 @@ def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]
     )
 
 
-def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> list[EvaluatedRun]:
+def _add_fixed_methods(
+    key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]
+) -> list[EvaluatedRun]:
     """A board's runs and, if it is tuned, those of methods without settings to tune; the newest last."""
     untuned = boards.get((*key[:5], 0, key[6]), []) if key[5] else []
     fixed = [run for run in untuned if not _has_space(run.method)]
@@ -205,8 +207,8 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluate
         [pooled] = (row for row in rows if row["task"] == "*")
         settings = json.loads(pooled["settings"] or "{}")
         more = {
-            "cost": known(pooled["cost"]),
-            "mean_rounds": known(pooled["mean_rounds"]),
+            "cost": number_or_none(pooled["cost"]),
+            "mean_rounds": number_or_none(pooled["mean_rounds"]),
             "trials": int(settings.pop(TRIALS_KEY, 0)),
             "settings": settings,
             "tasks": tuple(row["accuracy"] for row in rows if row["task"] != "*"),
@@ -217,7 +219,7 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluate
     return sorted(runs, key=_created_at)
 
 
-def _comparable(
+def _group_runs(
     runs: Sequence[EvaluatedRun], outgrown: Sequence[EvaluatedRun], present: Collection[str]
 ) -> ComparableRuns:
     current = [run for run in runs if run.is_current]
@@ -232,21 +234,21 @@ def _comparable(
     return ComparableRuns(dict(methods), tuple(others.values()), gone)
 
 
-def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
+def find_answering_models(warehouse: Warehouse, benchmark: str) -> set[str]:
     """The models of which the warehouse holds answers to the benchmark."""
     asked = "SELECT DISTINCT model FROM extractions WHERE benchmark = ?"
     return {model for (model,) in warehouse.rows(asked, [benchmark])}
 
 
-def about_models(
+def query_models(
     warehouse: Warehouse, query: str, benchmark: str, models: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """The rows of a query about a benchmark ($1) and models ($2), which the boards of a benchmark share."""
-    return _about_models(warehouse, warehouse.snapshot(), query, benchmark, tuple(models))
+    return _query_models_at(warehouse, warehouse.snapshot(), query, benchmark, tuple(models))
 
 
 @lru_cache(maxsize=8)
-def _about_models(
+def _query_models_at(
     warehouse: Warehouse, snapshot: int, query: str, benchmark: str, models: tuple[str, ...]
 ) -> list[tuple[Any, ...]]:
     return warehouse.rows(script(f"queries/{query}"), [benchmark, list(models)])
@@ -255,7 +257,7 @@ def _about_models(
 MIN_COMPARED_DOCUMENTS = 30
 """Documents below which nothing is said."""
 COMPARISON_LEVEL = 0.025
-"""One-sided: the lower end of a 95 % interval."""
+"""The one-sided level of a comparison: the lower end of a 95 % interval."""
 
 
 def notes(
@@ -280,17 +282,17 @@ def notes(
 
 
 def note_ties(warehouse: Warehouse, benchmark: str) -> str | None:
-    """Which models' likeliest choices tie; None if few do."""
+    """A sentence that names the models whose likeliest choices tie; None if few do."""
     return " ".join(tied_models(warehouse, benchmark)) or None
 
 
 def note_pool(key: BoardKey) -> str | None:
-    """Which models the board is of, where they are not the pool that stands for the benchmark."""
+    """A sentence that names the board's models, where they are not the benchmark's widest pool."""
     return f"{key[0]}: this board is of {len(key[6])} models: {', '.join(key[6])}." if key[6] else None
 
 
 def note_gone(runs: ComparableRuns) -> str | None:
-    """Which models the warehouse has lost, and what the board therefore lacks; None if none is lost."""
+    """A sentence that names models whose answers were removed, and what the board lacks; None if none was."""
     if not runs.gone:
         return None
     return (
@@ -300,7 +302,9 @@ def note_gone(runs: ComparableRuns) -> str | None:
 
 
 def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
-    """Which methods read labels that were corrected since, and the command that runs them again."""
+    """A sentence that names methods which read labels corrected since, and the command that runs them
+    again.
+    """
     stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
     if not stale:
         return None
@@ -309,13 +313,13 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
-    """Which methods the board lacks, and the command that evaluates all on the same data; None if none.
+    """A sentence that names methods which the board lacks, and the command that adds them; None if none.
 
     Methods that can no longer run are not listed: a model that is gone, a method that needs choices.
     """
     benchmark = key[0]
-    present = answering(warehouse, benchmark)
-    out = {SINGLE_PREFIX + model for model in _alone(runs) - present}
+    present = find_answering_models(warehouse, benchmark)
+    out = {SINGLE_PREFIX + model for model in _single_models(runs) - present}
     kind = kind_of(warehouse, benchmark)
     out |= {name for name, entry in entries().items() if kind not in entry.kinds}
     left_out = [run for run in runs.left_out if run.method not in out]
@@ -341,7 +345,7 @@ def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -
     absent = [
         entry
         for name in usual
-        if name not in there and name in named("reference", "constant_pool", "rival")
+        if name not in there and name in find_methods("reference", "constant_pool", "rival")
         if not (entry := entry_of(name)).package
     ]
     needy = [entry for entry in absent if entry.needs]
@@ -350,15 +354,18 @@ def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -
     except InputError:  # answers are gone since
         absent, data = [entry for entry in absent if not entry.needs], None
     return tuple(
-        entry.name for entry in absent if data is None or entry.lacks(data, protocol, per=per) is None
+        entry.name
+        for entry in absent
+        if data is None or entry.explain_missing(data, protocol, per=per) is None
     )
 
 
 def note_missing(
     warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str]
 ) -> str | None:
-    """Which usual methods were never evaluated on the board's data, and the command that does; None if all
-    were."""
+    """A sentence that names usual methods never evaluated on the board's data, and the command; None if all
+    were.
+    """
     if not missing:
         return None
     told = f"Not evaluated, though usual: {', '.join(missing)}"
@@ -374,7 +381,7 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
     return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
 
 
-def _alone(runs: ComparableRuns) -> set[str]:
+def _single_models(runs: ComparableRuns) -> set[str]:
     """The models of all methods `single:<model>`."""
     named = {*runs.methods, *(run.method for run in runs.left_out)}
     return {name.removeprefix(SINGLE_PREFIX) for name in named if name.startswith(SINGLE_PREFIX)}
@@ -398,7 +405,7 @@ def _command(
     command += ["--per", per] if per != "benchmark" else []
     command += ["--split", split] if split != GIVEN_ROWS else []
     command += ["--tune", str(trials)] if trials else []
-    models = {*runs.models, *_alone(runs)} & answering(warehouse, benchmark)
+    models = {*runs.models, *_single_models(runs)} & find_answering_models(warehouse, benchmark)
     if models and models != complete_models(warehouse, benchmark):
         command += ["--models", ",".join(sorted(models))]
     return shlex.join(command)
@@ -415,7 +422,7 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
     Also None for benchmarks with free answers, and below FEWEST documents.
     """
-    best = about_models(warehouse, "best_and_guessing", benchmark, models)
+    best = query_models(warehouse, "best_and_guessing", benchmark, models)
     if not best or best[0][1] < MIN_COMPARED_DOCUMENTS or best[0][3] is None:
         return None
     [(model, n, n_right, guessing)] = best
@@ -431,7 +438,7 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
 def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> str | None:
     """A sentence where answers are only graded, so that fusing them reads grades; None elsewhere."""
-    if about_models(warehouse, "only_graded", benchmark, models) != [(True,)]:
+    if query_models(warehouse, "only_graded", benchmark, models) != [(True,)]:
         return None
     return (
         f"{benchmark}: answers are only graded right or wrong, and all wrong ones are alike. A method that "

@@ -8,12 +8,12 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import counted, decimal, interval, percent
+from rlfocal.base.wording import count_noun, decimal, interval, percent
 from rlfocal.evaluation.verdicts import (
     BY_TASK,
-    above_rival,
     best_of_ours,
     ceiling_sentence,
+    find_rival_difference,
     title,
     unnamed_sentence,
     verdict,
@@ -113,16 +113,16 @@ def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: 
         assert only is not None
         size = decimal(only.mean_pool_size, 1)
         figures = (
-            f"{percent(only.accuracy, 1)} % of {counted(board.n, 'test document')} at {size} models each"
+            f"{percent(only.accuracy, 1)} % of {count_noun(board.n, 'test document')} at {size} models each"
         )
         if ours is not None:
             return "unopposed", f"{ours.method} answers {figures}; nothing was evaluated beside it."
         said = f"The best of the others, {only.method}, answers {figures}"
         return "not evaluated", f"RL-Focal was not evaluated. {said}{_best_single(only, board)}."
     case = _case(ours, rival, board)
-    name, price = _in_words(rival, board), _price(ours, rival)
+    name, price = _name_answerer(rival, board), _price(ours, rival)
     subject = f"{ours.method} ({percent(ours.accuracy, 1)} %)"
-    apart = f"{interval(above_rival(ours, board))} points"
+    apart = f"{interval(find_rival_difference(ours, board))} points"
     if case == "undecided":
         point = f"It is undecided whether {subject} answers as well as {name} ({apart}, {price}): "
         point += _what_decides(board)
@@ -132,7 +132,7 @@ def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: 
 
 
 def _case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
-    match verdict(above_rival(ours, board)):
+    match verdict(find_rival_difference(ours, board)):
         case "ahead":
             return "ahead"
         case "behind":
@@ -146,14 +146,14 @@ def _case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
             return "undecided"
 
 
-def _in_words(standing: LeaderboardRow, board: Board) -> str:
+def _name_answerer(row: LeaderboardRow, board: Board) -> str:
     """A method as a reader knows it: the best single model, or all models together."""
     known = {"best_single": "the best single model", BY_TASK: "the best single model of each task"}
-    if standing.method in known:
-        return known[standing.method]
+    if row.method in known:
+        return known[row.method]
     n = len(board.models)
-    asks_all = n > 1 and standing.mean_pool_size > n - 0.05
-    return f"all {n} models together by {standing.method}" if asks_all else standing.method
+    asks_all = n > 1 and row.mean_pool_size > n - 0.05
+    return f"all {n} models together by {row.method}" if asks_all else row.method
 
 
 def _price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
@@ -170,16 +170,16 @@ def _share(one: float | None, other: float | None) -> float | None:
     return one / other if one is not None and other else None
 
 
-def _portion(share: float, of: str) -> str:
+def _portion(share: float, unit: str) -> str:
     """
     >>> _portion(0.446, "calls"), _portion(1.02, "cost"), _portion(5, "calls")
     ('45 % of the calls', '1.0 times the cost', '5.0 times the calls')
     """
-    return f"{100 * share:.2g} % of the {of}" if share < 1 - MIN_SAVING else f"{share:.1f} times the {of}"
+    return f"{100 * share:.2g} % of the {unit}" if share < 1 - MIN_SAVING else f"{share:.1f} times the {unit}"
 
 
 def _what_decides(board: Board) -> str:
-    n = counted(board.n, "test document")
+    n = count_noun(board.n, "test document")
     if board.n_to_decide is None:
         return (
             f"results differ so much between seeds that no number of documents would decide it, {n} or more"
@@ -188,7 +188,7 @@ def _what_decides(board: Board) -> str:
 
 
 def _round_up(n: int) -> int:
-    """To two digits.
+    """The share rounded up to two digits.
 
     >>> _round_up(7), _round_up(1901)
     (7, 2000)
@@ -199,16 +199,16 @@ def _round_up(n: int) -> int:
 
 def _best_single(rival: LeaderboardRow, board: Board) -> str:
     """The baseline's accuracy, unless it was not evaluated or is the rival."""
-    for standing in board.standings:
+    for standing in board.rows:
         if standing.method == board.baseline and standing is not rival:
-            return f"; {_in_words(standing, board)} has {percent(standing.accuracy, 1)} %"
+            return f"; {_name_answerer(standing, board)} has {percent(standing.accuracy, 1)} %"
     return ""
 
 
 def _caveats(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> Iterator[str]:
     if board.missing:
         were = "was" if len(board.missing) == 1 else "were"
-        yield f"{counted(len(board.missing), 'usual method')} {were} not evaluated: one may be better."
+        yield f"{count_noun(len(board.missing), 'usual method')} {were} not evaluated: one may be better."
     lucky = [s.method for s in (*board.ours, *([rival] if rival else [])) if ours and s.has_one_seed]
     if lucky:
         yield f"One seed of {', '.join(lucky)}: training luck is left out; `--seeds 5` includes it."

@@ -11,14 +11,14 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions, Fitted, OmniscientPolicy, decide
-from rlfocal.evaluation.fitting import within
-from rlfocal.evaluation.planning import visible
+from rlfocal.evaluation.fitting import hold_to_budget
+from rlfocal.evaluation.planning import hide_names
 from rlfocal.methods import Method
 from rlfocal.statistics.sampling import draw_folds
 from rlfocal.statistics.selective import Promise, make_promise
 
 CALIBRATION_FOLDS = 3
-"""Parts of train: each is decided by a policy fitted on the other two."""
+"""The number of folds of train: a policy fitted on two decides the third."""
 MIN_HELD_OUT_ANSWERS = 30
 """Held-out answers below which no probability is learned from them."""
 
@@ -29,19 +29,19 @@ class HeldOutDecisions(NamedTuple):
     score: Floats
     """(T,) NaN where nothing was answered"""
     right: Bools
-    """(T,)"""
+    """(T,) whether each held-out answer is right"""
     part: Ints
     """(T,) by which part's policy"""
     has_own: bool
     """Whether the score is the method's own probability."""
 
-    def calibrated(self, scores: Floats) -> Floats:
+    def calibrate(self, scores: Floats) -> Floats:
         """(K,) scores as probabilities: as they are if they are the method's own, else by isotonic
         regression on the held-out answers; NaN where there are too few."""
         return scores if self.has_own else _isotonic(self.score, self.right, scores)
 
-    def promise(self, target: float) -> Promise:
-        """By probabilities that no document's own label has entered."""
+    def choose_threshold(self, target: float) -> Promise:
+        """The threshold that promises an error of at most `target`, from out-of-fold probabilities."""
         probability = self.score
         if not self.has_own:
             probability = np.full(len(self.score), np.nan)
@@ -63,7 +63,7 @@ def hold_out(
 ) -> dict[Budget | None, HeldOutDecisions]:
     """What one seed decides within each budget about the train rows (T,), those of each group by policies
     fitted on two thirds of the group. `on_progress` is given the finished share."""
-    train = visible(dataset, groups, tasks=tasks).train
+    train = hide_names(dataset, groups, tasks=tasks).train
     of_budget = {
         budget: HeldOutDecisions(
             np.full(len(train), np.nan), np.zeros(len(train), np.bool_), np.zeros(len(train), np.int64), True
@@ -80,9 +80,11 @@ def hold_out(
             [policy] = method.fit(train.take(rest), [seed])
             documents = train.take(out)
             for budget in budgets:
-                if (held := within(budget, [policy])) is None or isinstance(held[0], OmniscientPolicy):
+                if (held := hold_to_budget(budget, [policy])) is None or isinstance(
+                    held[0], OmniscientPolicy
+                ):
                     continue
-                decided = decide(held[0], documents.unlabelled())
+                decided = decide(held[0], documents.hide_labels())
                 held_out = of_budget[budget]
                 held_out.score[out] = own_or_agreement(decided, documents)
                 held_out.right[out] = documents.is_right(decided.predictions)
@@ -104,7 +106,7 @@ class Probabilities:
     tasks: bool = False
     _of_seeds: dict[int, dict[Budget | None, HeldOutDecisions]] = field(default_factory=dict)
 
-    def complete(
+    def add_probabilities(
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
         answers: Dataset | None = None,
     ) -> Decisions:  # fmt: skip
@@ -119,7 +121,7 @@ class Probabilities:
                 self.method, self.dataset, self.groups, seed, self.budgets, tasks=self.tasks
             )
         test = (self.dataset if answers is None else answers).test
-        probability = self._of_seeds[seed][budget].calibrated(own_or_agreement(decisions, test))
+        probability = self._of_seeds[seed][budget].calibrate(own_or_agreement(decisions, test))
         return replace(decisions, probability=probability)
 
 

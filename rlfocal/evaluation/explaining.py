@@ -18,16 +18,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import what_decides
+from rlfocal.data.policy import find_fallback
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
-from rlfocal.evaluation.planning import GIVEN_SPLIT, Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.planning import GIVEN_SPLIT, Per, Progress, Setup, hide_names, read_dataset
 from rlfocal.methods import RLFocal
 from rlfocal.statistics.intervals import Interval, mean_over_units
 from warehouse import Warehouse
@@ -52,9 +52,9 @@ class Belief:
     asked: int
     """Documents where the model is asked."""
     disputed: int
-    """Those where it answered, and another model asked gave a different answer."""
+    """The number of documents that the model answered and another asked model answered differently."""
     followed: float
-    """Of disputed documents, how often Fusion gives the model's answer; 0 without any."""
+    """The share of disputed documents on which Fusion gives the model's answer; 0 without any."""
     votes: float
     """The mean share of the models asked that give its answer there: how often a random vote would."""
     pull: float | None
@@ -76,15 +76,15 @@ class ModelUse:
     accuracy: float
     """The accuracy of the model alone, on the test documents."""
     asked: float
-    """Share of documents on which it is asked."""
+    """The share of documents on which the model is asked."""
     mean_round: float
     """The mean round of calls, from 1, in which it is asked; 0 if it never is."""
     belief: Belief | None
-    """None if it is never asked."""
+    """How Fusion weighs the model; None if it is never asked."""
     accuracy_without: Interval
     """What the same frozen agents gain (+) or lose (−) if it is unavailable, with the 95 % interval."""
     log_score_without: Interval
-    """The same for ln(probability of the right answer)."""
+    """The difference in ln(probability of the right answer) if the model fails."""
 
     @property
     def is_free(self) -> bool:
@@ -101,7 +101,7 @@ class DocumentGroup:
     accuracy: float
     mean_pool_size: float
     beliefs: tuple[tuple[str, Belief], ...]
-    """(model, belief) of those asked there, the most believed first."""
+    """(model, belief) of the models asked about these documents, the most believed first."""
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,18 @@ class Explanation:
     split: str
     seed: int
     data: str
-    """The fingerprint of the rows."""
+    """The fingerprint of the rows that were explained."""
     n_train: int
     n: int
-    """Test documents."""
+    """The number of test documents."""
     accuracy: float
     mean_pool_size: float
     models: tuple[ModelUse, ...]
     """The models asked most often first; ties by earlier rounds."""
     tasks: tuple[DocumentGroup, ...]
-    """By name."""
+    """The groups of documents by task, in the order of their names."""
     stops: tuple[DocumentGroup, ...]
-    """By rising number of models asked."""
+    """The groups of documents by the number of models asked, in rising order."""
     deciding: tuple[tuple[str, int], ...] = ()
     """(what decides, in how many fits), the most frequent first; empty in explanations of earlier versions"""
     n_pools: int = 0
@@ -154,7 +154,7 @@ def explain(
     """
     refuse_gone(f"method {method}")
     if method not in EXPLAINED_METHODS:
-        raise unknown("method", method, EXPLAINED_METHODS, "the methods with agents to explain")
+        raise unknown_name("method", method, EXPLAINED_METHODS, "the methods with agents to explain")
     if seed < 0:
         raise InputError(f"seed {seed} does not exist; seeds count from 0")
     dataset = read_dataset(warehouse, benchmark, models, split=split)
@@ -162,10 +162,10 @@ def explain(
     setup = Setup(warehouse, dataset, request)
     agents = _agents(setup, method, seed)
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
-    seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
+    seen = observe(hide_names(dataset, setup.groups), setup.groups, agents, progress)
     seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
     about = {"method": method, "per": per, "split": split, "seed": seed, "data": dataset.fingerprint()}
-    deciding = Counter(name for agent in agents if (name := what_decides(agent)) is not None)
+    deciding = Counter(name for agent in agents if (name := find_fallback(agent)) is not None)
     explanation = summarise(
         seen, **about, n_train=int(dataset.is_train.sum()), deciding=tuple(deciding.most_common())
     )
@@ -179,7 +179,7 @@ def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
     """One seed's agents for each group of rows: loaded, or trained now."""
     from rlfocal.methods.learning.agents import TrainedAgents  # imports torch
 
-    dataset = visible(setup.dataset, setup.groups)
+    dataset = hide_names(setup.dataset, setup.groups)
     own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     is_trained = all(own.is_current(of, seed) for of in rows)
@@ -195,9 +195,9 @@ class ExplanationData:
     """The agents on T test documents of N models."""
 
     test: Dataset
-    """With labels."""
+    """The T test documents, with their labels."""
     train_accuracy: Floats
-    """(N,)"""
+    """(N,) each model's accuracy on train"""
     rounds: Ints
     """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
     slots: Ints
@@ -266,7 +266,7 @@ def summarise(seen: ExplanationData, **about: Any) -> Explanation:
     """The explanation of these observations; `about`: its fields that they do not tell."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
     _, times = np.unique(seen.pools, axis=0, return_counts=True)
-    models = [of_model(seen, model) for model in range(len(seen.test.models))]
+    models = [measure_model_use(seen, model) for model in range(len(seen.test.models))]
     return Explanation(
         **about,
         benchmark=seen.test.benchmark,
@@ -281,7 +281,7 @@ def summarise(seen: ExplanationData, **about: Any) -> Explanation:
     )
 
 
-def of_model(seen: ExplanationData, model: int) -> ModelUse:
+def measure_model_use(seen: ExplanationData, model: int) -> ModelUse:
     """How the agents use the model at this place, and how they do without it, paired by document."""
     rounds, asked = seen.rounds[:, model], seen.pools[:, model]
     right = seen.test.is_right(seen.slots[1 + model]).astype(np.float64) - seen.right
@@ -353,17 +353,17 @@ def explanation_file(warehouse: Warehouse, run_id: str) -> Path:
 
 def save(explanation: Explanation, path: Path) -> None:
     """The file appears whole or not at all."""
-    write_file(path, _stored().dump_json(explanation, indent=1).decode())
+    write_file(path, _explanation_adapter().dump_json(explanation, indent=1).decode())
 
 
 def load(path: Path) -> Explanation | None:
     """The inverse of `save`; None for a file that is missing, or holds something else."""
     try:
-        return _stored().validate_json(path.read_bytes())
+        return _explanation_adapter().validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
 @cache
-def _stored() -> TypeAdapter[Explanation]:
+def _explanation_adapter() -> TypeAdapter[Explanation]:
     return TypeAdapter(Explanation)  # takes as long as a hundred explanations

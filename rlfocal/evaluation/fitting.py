@@ -27,7 +27,7 @@ from rlfocal.data.policy import (
     decide_online,
 )
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.planning import Setup, read_dataset, visible
+from rlfocal.evaluation.planning import Setup, hide_names, read_dataset
 from rlfocal.methods import Decisions, Method, OnlineLearner, RLFocal
 from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, read_about
 from rlfocal.methods.reference import Oracle
@@ -35,17 +35,19 @@ from rlfocal.methods.registry import PLUS_TASK, entry_of
 from warehouse import Warehouse
 
 
-def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
+def hold_to_budget(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
     """Each group's policy held to the budget; None if one cannot keep to it."""
     if budget is None:
         return list(policies)
-    held = [policy.within(budget) if isinstance(policy, BudgetedPolicy) else None for policy in policies]
+    held = [
+        policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None for policy in policies
+    ]
     kept = [policy for policy in held if policy is not None]
     return list(kept) if len(kept) == len(held) else None
 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
-    """If several processes fit one method on the same rows, one does it and the others wait."""
+    """Lets one process fit a method on these rows, while others that want the same wait."""
     about = [setup.dataset.benchmark, method, settings, setup.request.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
@@ -59,7 +61,7 @@ def fit_groups(
     """
     if not seeds:
         return []
-    dataset = visible(dataset, groups, tasks=tasks)
+    dataset = hide_names(dataset, groups, tasks=tasks)
     per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
     return [list(policies) for policies in zip(*per_group, strict=True)]
 
@@ -79,7 +81,7 @@ def decide_groups(
     are given documents without labels. Only the oracle reads them. `tasks`: as for `fit_groups`. `failing`:
     what fails there, under the frozen protocol.
     """
-    test = visible(dataset, groups, tasks=tasks).test
+    test = hide_names(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
     predictions = np.full(len(test), -1, dtype=np.int64)
     probability, has_own = np.full(len(test), np.nan), False
@@ -98,7 +100,7 @@ def decide_groups(
 def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: FailingModels | None) -> Decisions:
     if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
         return decide_online(policy, documents)
-    return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled(), failing)
+    return decide(policy, documents if isinstance(policy, Oracle) else documents.hide_labels(), failing)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def train(
     setup = Setup(warehouse, dataset, request)
     store = replace(setup.store, event_files=tensorboard)
     agents = RLFocal(own, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
-    dataset = visible(dataset, setup.groups, tasks=reads_task)
+    dataset = hide_names(dataset, setup.groups, tasks=reads_task)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]
 

@@ -1,4 +1,4 @@
-"""Who wins on each benchmark, read from the warehouse alone: one board for each way of evaluating."""
+"""Makes leaderboards from the warehouse alone: one board for each benchmark and way of evaluating."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.names import CEILING_METHOD, RL_FOCAL, START, TEAM_LOG_LINEAR, WITHOUT_TEXTS
-from rlfocal.base.wording import known, mean_known
+from rlfocal.base.names import CEILING_METHOD, RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR, WITHOUT_TEXTS
+from rlfocal.base.wording import mean_known, number_or_none
 from rlfocal.evaluation.comparable import (
     SINGLE_PREFIX,
     BoardKey,
@@ -25,7 +25,7 @@ from rlfocal.evaluation.comparable import (
     notes,
 )
 from rlfocal.evaluation.verdicts import LEVEL_MARGIN, best_of_ours
-from rlfocal.methods import named, reads_of, reads_task
+from rlfocal.methods import find_methods, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, documents_needed, mean_over_seeds, paired_difference
 from warehouse import Warehouse
@@ -35,7 +35,7 @@ BASELINE_METHOD = "best_single"
 """What all others are compared with; methods that read the tasks' names with its `+task` form."""
 FLOOR_METHOD = "constant_choice"
 OMNISCIENT_METHODS = (CEILING_METHOD, "rl_focal_released")
-"""Who reads outputs that it did not ask for: the ceiling, and a method of earlier versions."""
+"""Methods that read outputs which they did not ask for: the ceiling, and one of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class LeaderboardRow:
     accuracy: float
     """Mean over seeds, documents pooled."""
     stderr_seeds: float | None
-    """None if the method has no seeds, or only one was run."""
+    """The standard error over seeds; None without seeds, or with one."""
     stderr_docs: float
-    """sqrt(p (1 - p) / n)."""
+    """The standard error over documents, sqrt(p (1 - p) / n)."""
     task_mean: float | None
     """Unweighted mean over tasks; None if the benchmark has one task."""
     against_baseline: Difference | None
@@ -75,11 +75,11 @@ class LeaderboardRow:
     unnamed: float = 0.0
     """Share of documents that it gave an answer of none of the models that it asked."""
     unnamed_right: float | None = None
-    """How often such an answer is right; None if it gave none."""
+    """The share of answers by no asked model that are right; None without such answers."""
 
     @property
     def chosen(self) -> str:
-        """Its settings in words, for a tuned board."""
+        """The method's settings in words, for a tuned board."""
         if not self.is_tuned:
             return "no settings to tune"
         return ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items())) or "the defaults"
@@ -125,19 +125,19 @@ class Board:
     """Whether these are the methods that read a task's name within one fit; apart from the reference that
     does, best_single+task, no board mixes the two."""
     trials: int
-    """By how many trials on folds of train each method's settings were chosen; 0: none were."""
+    """The number of trials by which each method's settings were chosen on folds of train; 0: none."""
     other_pool: tuple[str, ...]
     """The pool, if it is not the one that stands for the benchmark, its widest; else empty."""
     n: int
-    """Test documents."""
+    """The number of test documents."""
     models: tuple[str, ...]
     """The pool that every method here could choose from."""
     snapshot: int
     """The newest snapshot that a method here read."""
-    standings: tuple[LeaderboardRow, ...]
-    """By falling accuracy."""
+    rows: tuple[LeaderboardRow, ...]
+    """The methods by falling accuracy."""
     singles: tuple[SingleModel, ...]
-    """By falling accuracy; only models that answered all n documents."""
+    """The models that answered all n documents, by falling accuracy."""
     notes: tuple[str, ...]
     missing: tuple[str, ...] = ()
     """Usual methods that were not evaluated on its data, so that the best rival may be among them."""
@@ -162,18 +162,18 @@ class Board:
     @property
     def is_priced(self) -> bool:
         """Whether everything on the board has a known cost, which may be 0."""
-        costs = [standing.cost for standing in self.standings] + [single.cost for single in self.singles]
+        costs = [standing.cost for standing in self.rows] + [single.cost for single in self.singles]
         return None not in costs
 
     @property
     def best_accuracy(self) -> float:
         """The best method's, the ceiling left out."""
-        return max((s.accuracy for s in self.standings if s.method != CEILING_METHOD), default=0.0)
+        return max((s.accuracy for s in self.rows if s.method != CEILING_METHOD), default=0.0)
 
     @cached_property
     def ours(self) -> tuple[LeaderboardRow, ...]:
         """RL-Focal's methods, in the order of their names."""
-        ours = (s for s in self.standings if s.is_ours)
+        ours = (s for s in self.rows if s.is_ours)
         return tuple(sorted(ours, key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK))))
 
     @cached_property
@@ -183,11 +183,11 @@ class Board:
         None that reads the tasks' names where others may not; a constant answer only if nothing ties with it.
         Constant pools count once: with the size that their family chooses on train, if it was evaluated.
         """
-        every = {s.method for s in self.standings}
-        sized = {f"{name}:" for name in named("constant_pool") if name in every}
+        every = {s.method for s in self.rows}
+        sized = {f"{name}:" for name in find_methods("constant_pool") if name in every}
         rivals = [
             s
-            for s in self.standings
+            for s in self.rows
             if _is_rival(s.method)
             and not s.is_ours
             and not s.method.startswith(tuple(sized))
@@ -253,7 +253,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         against = difference(name, base) if base in correct and name != base else None
         above = {method: difference(method, name) for method in ours if method != name and _is_compared(name)}
         standings.append(
-            _standing(
+            _make_row(
                 name, runs, against, {method: d for method, d in above.items() if d is not None}, unnamed
             )
         )
@@ -264,7 +264,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         n=comparable.n,
         models=comparable.models,
         snapshot=comparable.snapshot,
-        standings=tuple(standings),
+        rows=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], comparable),
         notes=notes(warehouse, key, comparable, missing),
         missing=missing,
@@ -281,7 +281,7 @@ def is_ours(method: str) -> bool:
 
 def _is_rival(method: str) -> bool:
     """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
-    return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START, TEAM_LOG_LINEAR)
+    return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START_METHOD, TEAM_LOG_LINEAR)
 
 
 def _is_compared(method: str) -> bool:
@@ -289,7 +289,7 @@ def _is_compared(method: str) -> bool:
     return method not in (*OMNISCIENT_METHODS, *WITHOUT_TEXTS) and not method.startswith(SINGLE_PREFIX)
 
 
-def _standing(
+def _make_row(
     method: str,
     runs: Sequence[EvaluatedRun],
     against: Difference | None,
@@ -322,7 +322,7 @@ def _standing(
 
 
 def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -> dict[str, Floats]:
-    """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide.
+    """Whether each run was right, (T,): 1 right, 0 wrong, NaN for a document that it did not decide.
 
     The documents are those that some run decided, by task and number.
     """
@@ -354,13 +354,13 @@ def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
-    """By run, how many answers no model gave that it asked, and how many of these are right."""
+    """The number of answers of each run that no asked model gave, and how many of these are right."""
     counted = warehouse.rows("SELECT run_id, n_unnamed, n_unnamed_right FROM unnamed_answers(?)", [runs])
     return {run: (n, n_right) for run, n, n_right in counted}
 
 
 def _none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence[str]) -> int:
-    """On how many documents that `run` decided no model is right."""
+    """The number of documents decided by `run` on which no model is right."""
     [(n,)] = warehouse.rows(script("queries/none_right"), (run, benchmark, list(models)))
     return int(n)
 
@@ -372,7 +372,7 @@ def _single_models(
     rows = warehouse.rows(script("queries/single_models"), (run, benchmark, list(comparable.models)))
     tasks: dict[tuple[str, float | None], list[tuple[str, int, float]]] = defaultdict(list)
     for model, task, n, accuracy, price in rows:
-        tasks[model, known(price)].append((task, n, accuracy))
+        tasks[model, number_or_none(price)].append((task, n, accuracy))
     singles = []
     for (model, price), by_task in tasks.items():
         if sum(n for _, n, _ in by_task) == comparable.n:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.names import CEILING_METHOD
-from rlfocal.base.wording import known
+from rlfocal.base.wording import number_or_none
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, correct_by_document
 from rlfocal.methods import reads_task
 from rlfocal.statistics.calibration import brier_score, reliability
@@ -45,7 +45,7 @@ class BudgetResult:
     """One method held to one budget, averaged over its seeds."""
 
     budget: str
-    """As `Budget` writes it."""
+    """The budget as text, as `Budget` writes it."""
     seeds: int
     accuracy: float
     stderr_docs: float
@@ -63,9 +63,9 @@ class BudgetCurve:
 
     method: str
     points: tuple[BudgetResult, ...]
-    """From the fewest calls to the most."""
+    """The results at each budget, from the fewest calls to the most."""
 
-    def at(self, budget: str) -> BudgetResult | None:
+    def find_point(self, budget: str) -> BudgetResult | None:
         return next((point for point in self.points if point.budget == budget), None)
 
 
@@ -78,7 +78,7 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
         "per": board.per,
         "split": board.split,
         "trials": board.trials,
-        "untuned": [s.method for s in board.standings if not s.is_tuned],
+        "untuned": [s.method for s in board.rows if not s.is_tuned],
         "strong": board.singles[0].model if board.singles else "",
     }
     points = defaultdict(list)
@@ -94,9 +94,9 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
                 accuracy,
                 stderr_docs,
                 row["mean_pool_size"],
-                known(row["cost"]),
-                known(row["mean_rounds"]),
-                known(row["strong_share"]),
+                number_or_none(row["cost"]),
+                number_or_none(row["mean_rounds"]),
+                number_or_none(row["strong_share"]),
             )
         )
     curves = [BudgetCurve(method, tuple(of_method)) for method, of_method in points.items()]
@@ -109,11 +109,11 @@ class TaskMean:
 
     n_tasks: int
     by_documents: Interval
-    """Documents vary within each task: how certain the mean over these tasks is."""
+    """The mean over these tasks, with the interval if documents within each task vary."""
     by_tasks: Interval
-    """Whole tasks vary: how certain the mean over tasks like these is."""
+    """The mean over tasks like these, with the interval if whole tasks vary."""
     above_by_documents: Difference | None
-    """The same of the paired difference to best_single; None for itself, or where it was not evaluated."""
+    """The paired difference to best_single over documents; None for best_single itself or without it."""
     above_by_tasks: Difference | None
 
 
@@ -135,29 +135,31 @@ class Merits:
     cpt_50: float
     cpt_80: float
     ece: float
-    """Expected calibration error of the probability it gives its answers."""
+    """The expected calibration error of the probabilities of the method's answers."""
     brier: float
     selective: SelectiveFigures | None
     """What answering only its likeliest answers costs; None if it states no probability."""
     p_best_single: float
     """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
-    """The same for the difference to each of RL-Focal's methods."""
+    """The p-value of the difference to each of RL-Focal's methods."""
     over_tasks: TaskMean | None
-    """None if the benchmark has one task."""
+    """The method's mean over tasks; None if the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     """All methods of the board in its order, the ceiling left out."""
-    rivals = [s for s in board.standings if s.method != CEILING_METHOD]
-    by_name = {s.method: s for s in board.standings}
+    rivals = [s for s in board.rows if s.method != CEILING_METHOD]
+    by_name = {s.method: s for s in board.rows}
     baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING_METHOD)
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
     distances = _pareto_distances(rivals, board)
     calibrations = _calibrations(warehouse, rivals)
-    p_baseline = _adjusted(rivals, lambda s: s.against_baseline)
-    of_tasks = over_tasks(warehouse, board)
-    p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
+    p_baseline = _adjust_p_values(rivals, lambda s: s.against_baseline)
+    of_tasks = average_over_tasks(warehouse, board)
+    p_ours = {
+        ours.method: _adjust_p_values(rivals, partial(_find_difference, ours.method)) for ours in board.ours
+    }
     rows = []
     for s in rivals:
         ece, brier, kept = calibrations.get(s.method, (nan, nan, None))
@@ -169,7 +171,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 cost_save(s.accuracy, _cost(s), baseline.accuracy, _cost(baseline)) if baseline else nan,
                 gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
                 distances.get(s.method, nan),
-                *_over_budgets(curves.get(s.method), board),
+                *_summarise_budgets(curves.get(s.method), board),
                 ece,
                 brier,
                 kept,
@@ -181,7 +183,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     return tuple(rows)
 
 
-def _over_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float, float, float]:
+def _summarise_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float, float, float]:
     """AIQ, APGR and both CPTs; NaN without budgets, or where a price or a model alone is unknown.
 
     The weak model is the cheapest, the strong one the most accurate.
@@ -201,11 +203,11 @@ def _over_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float
     return quality, apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8)
 
 
-def _less(ours: str, standing: LeaderboardRow) -> Difference | None:
-    return standing.ours_above.get(ours)
+def _find_difference(ours: str, row: LeaderboardRow) -> Difference | None:
+    return row.ours_above.get(ours)
 
 
-def _adjusted(
+def _adjust_p_values(
     rivals: Sequence[LeaderboardRow], difference: Callable[[LeaderboardRow], Difference | None]
 ) -> dict[str, float]:
     pairs = [(s.method, d.p_value) for s in rivals if (d := difference(s)) is not None]
@@ -224,11 +226,11 @@ def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[st
 
 
 def _calibrations(
-    warehouse: Warehouse, standings: Sequence[LeaderboardRow]
+    warehouse: Warehouse, rows: Sequence[LeaderboardRow]
 ) -> dict[str, tuple[float, float, SelectiveFigures | None]]:
     """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
     state no probability."""
-    runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
+    runs_of = {s.method: [run.run_id for run in s.runs] for s in rows}
     by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
     by_method: dict[str, tuple[float, float, SelectiveFigures | None]] = {}
     for method, runs in runs_of.items():
@@ -240,21 +242,22 @@ def _calibrations(
 
 
 def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tuple[Floats, Bools]]:
-    """By run, (T,) the probability of its answer to each document, NaN where it has none, and whether that is
-    right."""
+    """The probability of each run's answer to each document, (T,), NaN where it has none, and whether it is
+    right.
+    """
     table = warehouse.query(script("queries/probabilities"), [list(runs)])
     owner = table["run_id"].to_numpy()
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
     return {run: (probability[owner == run], correct[owner == run]) for run in runs}
 
 
-def _cost(standing: LeaderboardRow) -> float:
-    return nan if standing.cost is None else standing.cost
+def _cost(row: LeaderboardRow) -> float:
+    return nan if row.cost is None else row.cost
 
 
-def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
-    """By method; empty where the board has one task. Only documents that all of a method's seeds decided."""
-    runs = {s.method: [run.run_id for run in s.runs] for s in board.standings}
+def average_over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
+    """Each method's mean over tasks, from documents that all its seeds decided; empty for one task."""
+    runs = {s.method: [run.run_id for run in s.runs] for s in board.rows}
     every = [run for of_method in runs.values() for run in of_method]
     about = (board.benchmark, every)
     tasks = warehouse.query(script("queries/tasks_of_documents"), about)["task"].to_numpy().astype(np.str_)
@@ -264,13 +267,13 @@ def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
     hits = {name: np.stack([by_run[run] for run in of_method]) for name, of_method in runs.items()}
     baseline = hits.get(board.baseline)
     return {
-        name: _of(own, None if name == board.baseline else baseline, tasks)
+        name: _make_task_mean(own, None if name == board.baseline else baseline, tasks)
         for name, own in hits.items()
         if not np.isnan(own).any(axis=0).all()
     }
 
 
-def _of(own: Hits, baseline: Hits | None, tasks: Tasks) -> TaskMean:
+def _make_task_mean(own: Hits, baseline: Hits | None, tasks: Tasks) -> TaskMean:
     decided = ~np.isnan(own).any(axis=0)
     hits, of = own[:, decided], tasks[decided]
     shared = decided if baseline is None else decided & ~np.isnan(baseline).any(axis=0)

@@ -24,12 +24,18 @@ from rlfocal.methods.learning.networks import Adam, gumbel_noise, mlp
 from rlfocal.statistics.intervals import Difference, paired_difference
 from warehouse.scripts import script
 
-COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
+COLUMN_TYPES = {
+    "task": "VARCHAR",
+    "doc_id": "BIGINT",
+    "model": "VARCHAR",
+    "score": "DOUBLE",
+    "split": "VARCHAR",
+}
 REQUIRED_COLUMNS = ("task", "doc_id", "model", "score")
-HIDDEN, LEARNING_RATE, MAX_NORM = (100, 100), 1e-3, 10.0
-"""Of a Decider's network, and of a step's gradient."""
-EPISODES, UPDATE_EVERY = 25, 10
-"""Of the stream, and documents between two updates, drawn without replacement."""
+HIDDEN_SIZES, LEARNING_RATE, MAX_NORM = (100, 100), 1e-3, 10.0
+"""The sizes of a Decider's hidden layers, its learning rate, and the largest norm of a gradient."""
+N_EPISODES, UPDATE_EVERY = 25, 10
+"""The number of passes over the stream, and of documents between two updates, drawn without replacement."""
 _DOCUMENTS_QUERY = """
 SELECT
   list(score ORDER BY model),
@@ -46,11 +52,11 @@ class ScoreTable:
     """T documents in the order of the stream, N models."""
 
     models: tuple[str, ...]
-    """In alphabetical order."""
+    """The N models in alphabetical order."""
     scores: Floats
-    """(T, N) the higher the better"""
+    """(T, N) each model's score on each document; the higher the better"""
     is_train: Bools
-    """(T,)"""
+    """(T,) whether the document is a train one"""
 
 
 def read_scores(path: str | Path) -> ScoreTable:
@@ -62,7 +68,7 @@ def read_scores(path: str | Path) -> ScoreTable:
     """
     path = Path(path)
     with closing(duckdb.connect()) as scratch:
-        load_table(scratch, "scores", path, COLUMNS, REQUIRED_COLUMNS)
+        load_table(scratch, "scores", path, COLUMN_TYPES, REQUIRED_COLUMNS)
         fault = scratch.execute(script("imports/score_faults")).fetchone()
         named = scratch.execute("SELECT DISTINCT model FROM scores ORDER BY model").fetchall()
         rows = scratch.execute(_DOCUMENTS_QUERY).fetchall()
@@ -85,9 +91,9 @@ class OpenEndedDecider:
     networks: tuple[nn.Sequential, ...]
     """(B, 2N) -> (B, N) logits"""
     mean: float
-    """Of the train scores."""
+    """The mean of the train scores."""
     deviation: float
-    """Of the train scores, 1 where they are all equal."""
+    """The standard deviation of the train scores, 1 where they are all equal."""
 
     @torch.no_grad()
     def choose(self, scores: Floats) -> Ints:
@@ -103,7 +109,7 @@ class OpenEndedDecider:
 def train_decider(
     scores: Floats,
     seeds: Sequence[int],
-    episodes: int = EPISODES,
+    episodes: int = N_EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedDecider:
     """Trains one Decider per seed on a stream of scores (T, N), which it goes through once per episode.
@@ -131,11 +137,11 @@ def _train_network(
 ) -> nn.Sequential:
     """One seed's network, from standardised scores (T, N)."""
     generator, n_models = torch.Generator().manual_seed(seed), rewards.shape[1]
-    network = mlp([2 * n_models, *HIDDEN, n_models], generator)
+    network = mlp([2 * n_models, *HIDDEN_SIZES, n_models], generator)
     advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards)
     optimiser = Adam([network], LEARNING_RATE, MAX_NORM)
     for episode in range(episodes):
-        seen = _visited(network, observations, generator)
+        seen = _sample_observations(network, observations, generator)
         for rows in torch.split(torch.randperm(len(rewards), generator=generator), UPDATE_EVERY):
             policy = torch.softmax(network(seen[rows]), -1)
             optimiser.descend(-(policy * advantages[rows]).sum(-1).mean())
@@ -144,7 +150,7 @@ def _train_network(
 
 
 @torch.no_grad()
-def _visited(network: nn.Sequential, observations: Tensor, generator: torch.Generator) -> Tensor:
+def _sample_observations(network: nn.Sequential, observations: Tensor, generator: torch.Generator) -> Tensor:
     """(T, 2N) what is seen along the stream by a policy that samples its actions."""
     T, n_states, _ = observations.shape
     draws = torch.rand(T, 1, n_states - 1, generator=generator)
@@ -191,10 +197,10 @@ class OpenEndedReport:
     n_train: int
     n_test: int
     decider: float
-    """Mean over seeds."""
+    """The Decider's mean score over seeds."""
     decider_seeds: tuple[float, ...]
     stderr_seeds: float | None
-    """None with one seed."""
+    """The standard error over seeds; None with one seed."""
     above_best_single: Difference
     """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
     picked: dict[str, float]
@@ -202,7 +208,7 @@ class OpenEndedReport:
     best_single: str
     """The model with the highest mean train score; ties: the alphabetically first."""
     singles: dict[str, float]
-    """Each model alone."""
+    """The mean score of each model alone."""
     random: float
     """A model drawn anew for every document, in expectation."""
     oracle: float
@@ -212,7 +218,7 @@ class OpenEndedReport:
 def evaluate_scores(
     table: ScoreTable,
     n_seeds: int = 5,
-    episodes: int = EPISODES,
+    episodes: int = N_EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedReport:
     """Trains seeds 0..n_seeds-1 on the train documents and runs them, frozen, along the test documents.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Bools
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.names import Per as Per
 from rlfocal.base.request import Progress as Progress
 from rlfocal.data.dataset import Dataset
@@ -27,10 +27,10 @@ from warehouse import Warehouse, open_warehouse
 GIVEN_SPLIT = "given"
 TRAIN_SHARE = 0.8
 TASK_FOLDS = 5
-"""Parts of the tasks, one of which is held out."""
+"""The number of groups of tasks, one of which is held out."""
 _TRAIN_PREFIX = "train-"
 _NEW_SPLITS = ("last", "random", "tasks")
-SPLITS = (GIVEN_SPLIT, *_NEW_SPLITS, *(f"{_TRAIN_PREFIX}{name}" for name in _NEW_SPLITS))
+SPLIT_RULES = (GIVEN_SPLIT, *_NEW_SPLITS, *(f"{_TRAIN_PREFIX}{name}" for name in _NEW_SPLITS))
 
 
 def split_anew(dataset: Dataset, split: str) -> Dataset:
@@ -44,8 +44,8 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
     """
     whole, _, part = split.partition(":")
     name = whole.removeprefix(_TRAIN_PREFIX)
-    if whole not in SPLITS or (part and name != "tasks"):
-        raise unknown("split", split, SPLITS)
+    if whole not in SPLIT_RULES or (part and name != "tasks"):
+        raise unknown_name("split", split, SPLIT_RULES)
     if name == GIVEN_SPLIT:
         return dataset
     rows = dataset.train if whole != name else dataset
@@ -90,7 +90,7 @@ class Setup:
     warehouse: Warehouse
     dataset: Dataset
     request: EvaluationRequest
-    """Under one protocol."""
+    """What is evaluated, under one protocol."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -100,11 +100,11 @@ class Setup:
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """Budgets to hold methods to, where they allow it, besides their run without one."""
-        return tuple(dict.fromkeys(map(Budget.of, self.request.budgets or ())))
+        return tuple(dict.fromkeys(map(Budget.parse, self.request.budgets or ())))
 
     @cached_property
     def groups(self) -> list[Bools]:
-        """As `group_rows` makes them."""
+        """Masks (T,) of the documents that each fit decides, as `group_rows` makes them."""
         return group_rows(self.dataset, self.request.per)
 
     @property
@@ -114,7 +114,7 @@ class Setup:
 
     @property
     def store(self) -> CheckpointStore:
-        """Where agents are kept."""
+        """The folder that keeps trained agents."""
         return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.request.force)
 
     def progress(self, title: str) -> Callable[[float], None] | None:
@@ -138,9 +138,9 @@ class Candidate:
     name: str
     method: Method
     study: str | None = None
-    """None: it is on the leaderboard."""
+    """The study that the runs belong to; None: they are on the leaderboard."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the method's defaults, as JSON can hold it."""
+    """The settings that differ from the method's defaults, as JSON can hold them."""
     has_budgets: bool = False
     """Whether it can be held to a budget."""
     reads_task: bool = False
@@ -158,7 +158,7 @@ class Candidate:
             online = self.method.online_recipe
         shared: dict[str, Any] = {
             "benchmark": data.benchmark,
-            "method": _first_called(self.name, data),
+            "method": _name_as_first_stored(self.name, data),
             "study": self.study,
             "settings": json.dumps(dict(self.settings), sort_keys=True),
             "protocol": setup.request.protocol,
@@ -202,13 +202,13 @@ class Run:
     """Part of the data, so of the run already."""
     budget: Budget | None = field(default=None, repr=False)
     tuned: str = field(default="", repr=False)
-    """The search that its settings come from."""
+    """The search that chose the run's settings, as text; empty if none did."""
     chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the search chose, and the number of its trials under TUNED; it depends on all the rest."""
 
     @property
     def every_setting(self) -> dict[str, Any]:
-        """As `evaluations.settings` has them."""
+        """The run's settings as `evaluations.settings` holds them."""
         return {**json.loads(self.settings), **self.chosen}
 
     @property
@@ -219,10 +219,10 @@ class Run:
         return sha256((repr(self) + more).encode()).hexdigest()[:16]
 
 
-def parse_settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
-    """From `method.setting=value`, or `setting=value` for every method that has it. Raises InputError."""
+def parse_settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Reads `method.setting=value`, or `setting=value` for every method that has it. Raises InputError."""
     parsed: dict[str, dict[str, str]] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         method, _, setting = name.rpartition(".")
         if not equals or not setting:
@@ -269,17 +269,17 @@ def group_rows(dataset: Dataset, per: Per) -> list[Bools]:
     return masks
 
 
-def visible(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False) -> Dataset:
+def hide_names(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False) -> Dataset:
     """The rows as a method sees them: unless it reads `tasks`, their names are hidden.
 
     Where each group is of one task, a policy is fitted to that task anyway, and the names stay.
     """
     if tasks or all(len(set(dataset.tasks[mask].tolist())) == 1 for mask in groups):
         return dataset
-    return dataset.without_tasks()
+    return dataset.hide_tasks()
 
 
-def _first_called(method: str, dataset: Dataset) -> str:
+def _name_as_first_stored(method: str, dataset: Dataset) -> str:
     """The method's name, with the first name of a model in it."""
     kind, colon, model = method.partition(":")
     if kind != "single" or model not in dataset.models or not dataset.first_names:

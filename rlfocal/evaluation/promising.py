@@ -17,14 +17,14 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import counted, decimal, percent
+from rlfocal.base.wording import count_noun, decimal, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.comparable import note_split
 from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
-from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
-from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, read_dataset, visible
+from rlfocal.evaluation.fitting import decide_groups, fit_groups, hold_to_budget
+from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, hide_names, read_dataset
 from rlfocal.evaluation.storing import stored_split
 from rlfocal.methods import Method, MethodArguments, RLFocal, entry_of, make_method, reads_task
 from rlfocal.statistics.selective import WITHDRAWN_LABEL, Promise, promises_file, read_promises, share
@@ -73,7 +73,7 @@ def table_of(promises: Sequence[PromiseRecord]) -> Table:
         shares = percent(promise.coverage, 1), percent(promise.error, 1)
         told = f"{100 * promise.target:g}", decimal(promise.threshold), *shares, str(promise.looks)
         seed = "" if promise.seed is None else f" seed {promise.seed}"
-        held = "" if promise.budget is None else f" within {Budget.of(promise.budget)}"
+        held = "" if promise.budget is None else f" within {Budget.parse(promise.budget)}"
         table.add(promise.method + seed + held, *told, promise.benchmark, promise.state)
     return table
 
@@ -98,7 +98,7 @@ def find_warning(setup: Setup, run_id: str) -> str | None:
         return note_split(setup.warehouse, data.benchmark, data.models, split, run_id)
     shown = ", ".join(unseen[:MAX_TASKS_NAMED]) + (", ..." if unseen[MAX_TASKS_NAMED:] else "")
     return (
-        f"{data.benchmark}: train holds no document of {counted(len(unseen), 'task')} in test ({shown}), "
+        f"{data.benchmark}: train holds no document of {count_noun(len(unseen), 'task')} in test ({shown}), "
         "so its promises may not hold there."
     )
 
@@ -110,7 +110,7 @@ def warnings_of(promises: Sequence[PromiseRecord]) -> list[str]:
 
 
 def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[PromiseRecord]:
-    """The view's rows, of these runs or of all."""
+    """The rows of the view `promises`, of these runs or of all."""
     names = list(PromiseRecord.__annotations__)
     asked = (
         f"SELECT {', '.join(names)} FROM promises LEFT JOIN (SELECT run_id, budget FROM runs) USING (run_id) "
@@ -149,14 +149,14 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
         )  # fmt: skip
         for run in of_seed:
             for target in (kept for kept in targets if (run.run_id, kept) not in made):
-                kept = out[run.budget].promise(target)
+                kept = out[run.budget].choose_threshold(target)
                 about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
-                train = _look(about, kept, 0, run.data, setup.dataset.snapshot) | {"warning": warning}
+                train = _make_look(about, kept, 0, run.data, setup.dataset.snapshot) | {"warning": warning}
                 test = []
                 if kept.threshold is not None:
-                    counted = count_above(setup.warehouse, run.benchmark, run.run_id, kept.threshold)
+                    counted = count_stored_above(setup.warehouse, run.benchmark, run.run_id, kept.threshold)
                     tested = Promise(target, kept.threshold, *counted)
-                    test = [_look(about, tested, 1, run.data, setup.dataset.snapshot)]
+                    test = [_make_look(about, tested, 1, run.data, setup.dataset.snapshot)]
                 looks += [train, *test]
     _write(setup.warehouse, setup.dataset.benchmark, looks)
     for run in runs.values():
@@ -170,9 +170,9 @@ class PromiseChecks:
 
     promises: tuple[PromiseRecord, ...]
     withdrawn: tuple[PromiseRecord, ...]
-    """Those that stood until now."""
+    """Promises that held before this look, and are withdrawn by it."""
     untested: tuple[str, ...]
-    """Those that cannot be tested, and why."""
+    """Promises that cannot be tested, each with the reason."""
 
 
 def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> PromiseChecks:
@@ -193,7 +193,7 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Pro
     untested = []
     for number, of_run in enumerate(of_runs.values(), 1):
         try:
-            _look_at(warehouse, of_run, read)
+            _look_at_run(warehouse, of_run, read)
         except InputError as error:
             untested.append(f"{of_run[0].method} on {of_run[0].benchmark}: {error}")
         if on_progress is not None:
@@ -221,7 +221,7 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
     stored = stored_promises(setup.warehouse, [run_id])
     if not stored:
         return
-    train = visible(setup.dataset, setup.groups, tasks=tasks).train
+    train = hide_names(setup.dataset, setup.groups, tasks=tasks).train
     checkpoint = method.checkpoint(train, seed or 0)
     made = read_promises(checkpoint)
     states = {
@@ -233,7 +233,9 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
         write_file(promises_file(checkpoint), json.dumps(kept, indent=1))
 
 
-def _look_at(warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Callable[..., Dataset]) -> None:
+def _look_at_run(
+    warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Callable[..., Dataset]
+) -> None:
     """Looks once more at the promises of one run, unless nothing has changed since their last looks."""
     first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
@@ -249,36 +251,40 @@ def _look_at(warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Call
     setup = Setup(warehouse, then, EvaluationRequest(first.benchmark, per=per, split=split))
     method = make_method(first.method, MethodArguments(store=setup.store, settings=json.loads(settings)))
     seed, tasks = first.seed or 0, reads_task(first.method)
-    held = None if budget is None else Budget.of(budget)
+    held = None if budget is None else Budget.parse(budget)
     [fitted] = fit_groups(method, then, setup.groups, [seed], tasks=tasks)
-    policies = within(held, fitted)
+    policies = hold_to_budget(held, fitted)
     assert policies is not None
     groups = [np.isin(now.tasks, np.unique(then.tasks[mask])) for mask in setup.groups]
     decisions = decide_groups(now, groups, policies, tasks=tasks)
     probabilities = Probabilities(method, then, setup.groups, (held,), tasks=tasks)
-    decisions = probabilities.complete(decisions, policies, seed, held, now)
+    decisions = probabilities.add_probabilities(decisions, policies, seed, held, now)
     looks = []
     for promise in promises:
         assert promise.threshold is not None
-        tested = Promise(promise.target, promise.threshold, *_above(decisions, now.test, promise.threshold))
+        tested = Promise(
+            promise.target, promise.threshold, *_count_decisions_above(decisions, now.test, promise.threshold)
+        )
         about = {
             "run_id": promise.run_id,
             "benchmark": promise.benchmark,
             "method": promise.method,
             "seed": promise.seed,
         }
-        looks.append(_look(about, tested, promise.looks + 1, now.fingerprint(), now.snapshot))
+        looks.append(_make_look(about, tested, promise.looks + 1, now.fingerprint(), now.snapshot))
     _write(warehouse, first.benchmark, looks)
     _keep_beside(setup, method, first.run_id, first.seed, tasks=tasks)
 
 
-def _above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
+def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
     """Documents, those answered at or above the threshold, and the wrong ones of these."""
     answered: Bools = own_or_agreement(decisions, test) >= threshold
     return len(test), int(answered.sum()), int((answered & ~test.is_right(decisions.predictions)).sum())
 
 
-def count_above(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) -> tuple[int, int, int]:
+def count_stored_above(
+    warehouse: Warehouse, benchmark: str, run_id: str, threshold: float
+) -> tuple[int, int, int]:
     """A stored run's documents, those answered at or above the threshold, and the wrong ones of these."""
     asked = (
         "SELECT count(*), count_if(probability >= $3), count_if(probability >= $3 AND NOT correct) "
@@ -288,12 +294,12 @@ def count_above(warehouse: Warehouse, benchmark: str, run_id: str, threshold: fl
     return n, answered, wrong
 
 
-def _look(
-    about: Mapping[str, object], promise: Promise, look: int, data: str, snapshot: int
+def _make_look(
+    run_facts: Mapping[str, object], promise: Promise, look: int, data: str, snapshot: int
 ) -> dict[str, object]:
     """A row of `promise_looks`."""
     return {
-        **about, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
+        **run_facts, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
         "answered": promise.answered, "wrong": promise.wrong, "data": data, "snapshot": snapshot,
         "looked_at": datetime.now(UTC), "warning": None,
     }  # fmt: skip

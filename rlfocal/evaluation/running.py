@@ -15,16 +15,16 @@ from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
 from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.promising import check_promising, promise, stored_promises, warnings_of
-from rlfocal.evaluation.storing import Evaluation, renew, stored
+from rlfocal.evaluation.storing import Evaluation, read_runs, renew
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
-from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
+from rlfocal.methods import check_methods, entry_of, every_method, find_methods, methods_for, with_references
 from rlfocal.statistics.selective import share
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import Location, locate
@@ -46,16 +46,16 @@ class EvaluationReport:
 
     rows: tuple[Evaluation, ...]
     ran: tuple[str, ...]
-    """Run ids computed now."""
+    """The ids of the runs that were computed now."""
     left_out: tuple[tuple[str, str], ...]
-    """(model, why) of those that did not answer every document."""
+    """(model, reason) of the models that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(method, why) of those that the data do not allow, unless they were asked for by name."""
     warnings: tuple[str, ...] = ()
     """Why promises that were made may not hold."""
 
     def remarks(self) -> list[str]:
-        """Its warnings, and a sentence on the models and methods left out for one reason, for each reason."""
+        """The warnings, and one sentence for each reason why models and methods are left out."""
         of_reason = defaultdict(list)
         for name, reason in (*self.left_out, *self.skipped):
             of_reason[reason].append(name)
@@ -119,7 +119,7 @@ def evaluate(
 
 
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> EvaluationReport:
-    """As `evaluate` does, in a process of its own: Python runs one thread at a time.
+    """Evaluates as `evaluate` does, in a process of its own, since Python runs one thread at a time.
 
     Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with
     what went wrong there, in a sentence.
@@ -174,7 +174,7 @@ def find_unexplained(
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
-    """As `evaluate` does, for a request."""
+    """Evaluates the methods of a request, as `evaluate` does."""
     parse_settings(request.settings or ())
     check_promising(request)
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
@@ -189,7 +189,7 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
 
 
 def _evaluate(setup: Setup) -> EvaluationReport:
-    """As `evaluate` does, under one protocol."""
+    """Evaluates the methods of a request under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
     about = dataset, request.protocol, setup.settings, request.per
     usual, skipped = _usual_methods(setup)
@@ -213,8 +213,10 @@ def _evaluate(setup: Setup) -> EvaluationReport:
             setup = replace(setup, request=replace(request, force=False))
     runs_of = {name: run_method(setup, candidate) for name, candidate in candidates.items()}
     if request.methods is None:
-        ours = [runs_of[name][0] for name in named("rl_focal") if name in runs_of]
-        admitted = [name for name in _joining(request, named("constant_pool")) if name not in skipped]
+        ours = [runs_of[name][0] for name in find_methods("rl_focal") if name in runs_of]
+        admitted = [
+            name for name in _select_methods(request, find_methods("constant_pool")) if name not in skipped
+        ]
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
         runs_of |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
     run_ids = [run_id for of_method, _ in runs_of.values() for run_id in of_method]
@@ -224,30 +226,32 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     ran += [run_id for _, new in runs_of.values() for run_id in new]
     left_out = dataset.left_out, tuple(skipped.items())
     warnings = warnings_of(stored_promises(warehouse, run_ids)) if request.target_errors else ()
-    return EvaluationReport(stored(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
+    return EvaluationReport(read_runs(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
 
 
 def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run when none is named, and why others of these and constant pools do not."""
     data, request = setup.dataset, setup.request
-    usual = _joining(request, methods_for(len(data.models), data.kind, request.protocol))
+    usual = _select_methods(request, methods_for(len(data.models), data.kind, request.protocol))
     usual = [*usual, *(request.beside or ())]
     skipped = {}
-    for name in (*usual, *_joining(request, named("constant_pool"))):
-        if (reason := entry_of(name).lacks(data, request.protocol, setup.settings, request.per)) is not None:
+    for name in (*usual, *_select_methods(request, find_methods("constant_pool"))):
+        if (
+            reason := entry_of(name).explain_missing(data, request.protocol, setup.settings, request.per)
+        ) is not None:
             skipped[name] = reason
     return [name for name in usual if name not in skipped], skipped
 
 
-def _joining(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
-    """Without those of other packages that a regeneration's pool does not name."""
+def _select_methods(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
+    """The methods without those of other packages that a regeneration's pool does not name."""
     asked = request.beside
     return [name for name in names if asked is None or name in asked or not entry_of(name).package]
 
 
 def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
     """The constant pools, of these, of as many models as these runs ask on average."""
-    size = round(fmean(row.mean_pool_size for row in stored(warehouse, runs) if row.task == "*"))
+    size = round(fmean(row.mean_pool_size for row in read_runs(warehouse, runs) if row.task == "*"))
     return [f"{name}:{max(size, 1)}" for name in names]
 
 
@@ -282,7 +286,7 @@ def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
     if failed:
         each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise RunError(
-            f"{counted(len(failed), 'method')} of {len(names)} failed, the others are stored. {each}"
+            f"{count_noun(len(failed), 'method')} of {len(names)} failed, the others are stored. {each}"
         )
 
 

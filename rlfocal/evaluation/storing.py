@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Fitted, what_decides
+from rlfocal.data.policy import Fitted, find_fallback
 from rlfocal.evaluation.planning import GIVEN_SPLIT, Run, Setup
 from rlfocal.methods import Decisions, TrainedPolicy
 from warehouse import Warehouse, writing
@@ -41,13 +41,14 @@ class Evaluation:
     cost: float | None
     """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float
-    """This seed's share of fitting (almost none if its agents were trained before), and deciding."""
+    """The seconds that this seed's fit took (almost none for agents that were trained before), and its
+    decisions."""
     snapshot: int
     models: list[str]
     data: str
     """Equal for runs on equal rows."""
     created_at: datetime
-    """When the run was last asked for after one on other rows."""
+    """The time when the run was last requested after one on other rows."""
     budget: str | None = None
     """The budget the method was held to; None: it ran without one."""
     mean_rounds: float | None = None
@@ -60,7 +61,7 @@ class Evaluation:
     """The share of documents on which it asked the pool that it asked most often."""
 
 
-def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
+def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
     """The rows of runs, one run after the other, each with its pooled row first."""
     names = [field.name for field in fields(Evaluation)]
     table = warehouse.query(
@@ -102,8 +103,8 @@ class Result(NamedTuple):
     curves: Sequence[dict[str, object]]
     """Rows of `training_history`, without what the run says."""
     seconds: float
-    deciding: Sequence[tuple[Bools, str]] = ()
-    """Of each fit, the documents (T,) of test that it decided, and what decides in it"""
+    deciding_policies: Sequence[tuple[Bools, str]] = ()
+    """For each fit: the test documents (T,) that it decided, and which policy decides in it."""
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
@@ -128,7 +129,7 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
             for table in ("evaluations", "decisions", "run_digests", "training_history"):
                 warehouse.connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run_id)", [run_ids])
         warehouse.append("evaluations", pa.Table.from_pylist(evaluations))
-        decided = [_decided(result.run, dataset, result.decisions) for result in results]
+        decided = [_make_decision_rows(result.run, dataset, result.decisions) for result in results]
         warehouse.append("decisions", pa.concat_tables(decided))
         writing.digest_runs(warehouse.connection, "list_contains(?, run_id)", [run_ids])
         if history:
@@ -186,12 +187,13 @@ def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime
     return None, None
 
 
-def deciding(
+def find_deciding_policies(
     dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
 ) -> list[tuple[Bools, str]]:
     """What decides in each group's policy, with the group's test documents; empty for untrained methods."""
     named = [
-        (mask[~dataset.is_train], what_decides(policy)) for mask, policy in zip(groups, policies, strict=True)
+        (mask[~dataset.is_train], find_fallback(policy))
+        for mask, policy in zip(groups, policies, strict=True)
     ]
     return [(mask, name) for mask, name in named if name is not None]
 
@@ -229,7 +231,7 @@ def _rows(result: Result, dataset: Dataset) -> list[Evaluation]:
             created_at=datetime.now(UTC),
             budget=None if run.budget is None else str(run.budget),
             mean_rounds=float(rounds[mask].mean()),
-            deciding=[name for of, name in result.deciding if (of & mask).any()] or None,
+            deciding=[name for of, name in result.deciding_policies if (of & mask).any()] or None,
             n_pools=len(set(pool[mask].tolist())),
             commonest_pool=float(np.bincount(pool[mask]).max() / mask.sum()),
         )
@@ -237,7 +239,7 @@ def _rows(result: Result, dataset: Dataset) -> list[Evaluation]:
     ]
 
 
-def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
+def _make_decision_rows(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     """The run's rows of `decisions`."""
     test = dataset.test
     correct = test.is_right(decisions.predictions)

@@ -20,18 +20,18 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import Per, group_rows
-from rlfocal.methods import Method, settable
+from rlfocal.methods import Method, list_settings
 from rlfocal.methods.checking import Range, Space
 
 _log = logging.getLogger(__name__)
 
 TUNING_FOLDS = 3
 MAX_CALL_RATIO = 1.1
-"""How many models a trial may ask, relative to the defaults: accuracy must not be bought by more calls."""
+"""The most models that a trial may ask, over the defaults' number: accuracy must not be bought by calls."""
 _SIGNIFICANT_DIGITS = 3
 """Significant digits of a setting, so that tables show exactly what ran."""
-REVISION = 1
-"""Raised whenever the same search would choose otherwise."""
+SEARCH_REVISION = 1
+"""A number that rises whenever the same search would choose other settings."""
 
 Settings = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ class Search:
 
     name: str
     make: Callable[[Settings], Method]
-    """Makes the method with these settings beside those that are fixed."""
+    """The function that makes the method with these settings, beside the fixed ones."""
     space: Mapping[str, Space]
     train: Dataset
     per: Per = "benchmark"
@@ -64,7 +64,16 @@ class Search:
         sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
-        about = [REVISION, TUNING_FOLDS, rows, recipes, self.per, self.protocol, self.space, self.fixed]
+        about = [
+            SEARCH_REVISION,
+            TUNING_FOLDS,
+            rows,
+            recipes,
+            self.per,
+            self.protocol,
+            self.space,
+            self.fixed,
+        ]
         digest = sha256(json.dumps(about, default=str).encode()).hexdigest()[:12]
         return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
 
@@ -86,19 +95,19 @@ class Search:
 
 
 class TuningScore(NamedTuple):
-    """What settings reach on held-out train documents."""
+    """The result of settings on held-out train documents."""
 
     is_right: Bools
-    """(T,)"""
+    """(T,) whether each held-out answer is right"""
     calls: float
     """Models asked per document."""
 
 
 class TunedSettings(NamedTuple):
-    """What a search chose."""
+    """The settings that a search chose."""
 
     settings: dict[str, Any]
-    """Empty: the defaults."""
+    """The chosen settings that differ from the defaults; empty: none do."""
     accuracy: float
     """The accuracy of these settings on held-out train documents."""
     default: float
@@ -166,7 +175,7 @@ def tune(
         journal.unlink(missing_ok=True)
     study = _open(journal)
     distributions = {name: _distribution(where) for name, where in search.space.items()}
-    while (n := len(done := _finished(study))) < trials:
+    while (n := len(done := _list_finished(study))) < trials:
         if on_progress is not None:
             on_progress(n / trials)
         if n == 0:
@@ -193,7 +202,7 @@ def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
     from optuna import create_trial
 
     judged = search.judge({})
-    own = settable(search.make({}))
+    own = list_settings(search.make({}))
     params = {name: own[name] for name, where in search.space.items() if own[name] in where}
     return create_trial(
         value=float(judged.is_right.mean()),
@@ -212,7 +221,7 @@ def _run_trial(
     # Seeded by the number of finished trials, so that a killed search ends like an uninterrupted one.
     study.sampler = TPESampler(seed=n)
     trial = study.ask(dict(distributions))
-    settings = {name: _rounded(value) for name, value in trial.params.items()}
+    settings = {name: _round(value) for name, value in trial.params.items()}
     try:
         judged = search.judge(settings)
     except (InputError, RunError) as error:
@@ -240,7 +249,7 @@ def _distribution(where: Space) -> Any:
     return FloatDistribution(where.low, where.high, log=where.log)
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
 
 
@@ -274,7 +283,7 @@ def _cut_torn_line(journal: Path) -> None:
         os.truncate(journal, content.rfind(b"\n") + 1)
 
 
-def _finished(study: Any) -> list[Any]:
+def _list_finished(study: Any) -> list[Any]:
     """Trials that have a value, in order; killed ones have none."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
 

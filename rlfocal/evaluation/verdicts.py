@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
+from rlfocal.base.wording import MISSING_CELL, cents, count_noun, decimal, interval, percent, points
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -20,7 +20,7 @@ BY_TASK = "best_single+task"
 """A reference: it costs one call, where tasks are told."""
 MAX_VERDICT_ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
-COLUMNS = {
+COLUMN_MEANINGS = {
     "acc %": "share of test documents answered right",
     "asked": "models asked per document, on average",
     "¢/1k": "cents per 1,000 queries, by the prices of the models asked",
@@ -40,7 +40,7 @@ VERDICT_LEGEND = (
     "0 and is wider. The best rival is best on these test documents, which favours it; best so far: usual "
     "methods are missing, as named below."
 )
-METHODS = {
+METHOD_SENTENCES = {
     "best_single": "the model that is best on train, alone",
     BY_TASK: "of each task, the model that is best on its train documents",
     "plurality": "what most of all models say",
@@ -69,14 +69,14 @@ def verdict_table(
     named: Collection[str] = (),
     before: Mapping[tuple[BoardKey, str], float] | None = None,
 ) -> Table:
-    """Of each board best_single, the methods in `named`, the best rival, and RL-Focal's beside it.
+    """A table of each board: best_single, the methods in `named`, the best rival, and RL-Focal's methods.
 
     `before`: earlier accuracies, for a column of changes in points.
     """
     changes = [] if before is None else ["change↑"]
     texts = ("method", "verdict")
     columns = ("acc %↑", "asked↓", "¢/1k↓", *changes, "points vs rival↑")
-    shown = dict.fromkeys(s.method for board in boards for s in _shown(board, named))
+    shown = dict.fromkeys(s.method for board in boards for s in _select_rows(board, named))
     table = Table(
         "benchmark",
         *columns,
@@ -88,10 +88,10 @@ def verdict_table(
     )
     for board in boards:
         name = title(board)
-        for s in _shown(board, named):
+        for s in _select_rows(board, named):
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
-            versus, told = _beside_rival(s, board)
+            versus, told = _rival_cells(s, board)
             cells = [*_figures(s), *[change] * len(changes), versus, s.method, told]
             table.add(name, *cells, style="bold" if s.is_ours else "")
             name = ""
@@ -103,9 +103,9 @@ def best_of_ours(board: Board) -> LeaderboardRow | None:
     return max(board.ours, key=lambda s: s.accuracy, default=None)
 
 
-def above_rival(standing: LeaderboardRow, board: Board) -> Interval | None:
+def find_rival_difference(row: LeaderboardRow, board: Board) -> Interval | None:
     """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
-    return None if board.rival is None else board.rival.ours_above.get(standing.method)
+    return None if board.rival is None else board.rival.ours_above.get(row.method)
 
 
 def known_table(board: Board) -> Table:
@@ -115,7 +115,7 @@ def known_table(board: Board) -> Table:
     names = dict.fromkeys(
         ["best_single", BY_TASK, "plurality", *rival, *(s.method for s in board.ours), CEILING_METHOD]
     )
-    of_name = {s.method: s for s in board.standings}
+    of_name = {s.method: s for s in board.rows}
     shown = [of_name[name] for name in names if name in of_name]
     words = explain_words([s.method for s in shown])
     table = Table(
@@ -123,7 +123,7 @@ def known_table(board: Board) -> Table:
     )
     for s in shown:
         style = "bold" if s.is_ours else "dim" if s.method == CEILING_METHOD else ""
-        table.add(s.method, *_figures(s), *_beside_rival(s, board), style=style)
+        table.add(s.method, *_figures(s), *_rival_cells(s, board), style=style)
     return table
 
 
@@ -131,11 +131,11 @@ def explain_words(methods: Iterable[str]) -> dict[str, str]:
     """What a table of verdicts says in short: its headings, and these methods, as the register has them."""
     from rlfocal.methods import entries
 
-    words = dict(COLUMNS)
+    words = dict(COLUMN_MEANINGS)
     for name in methods:
-        plain = name.removesuffix("+task") if name not in METHODS else name
+        plain = name.removesuffix("+task") if name not in METHOD_SENTENCES else name
         if (entry := entries().get(plain.partition(":")[0])) is not None:
-            words[name] = METHODS.get(plain) or f"asks {entry.asks}; answers with {entry.answers}"
+            words[name] = METHOD_SENTENCES.get(plain) or f"asks {entry.asks}; answers with {entry.answers}"
     return words
 
 
@@ -152,7 +152,8 @@ def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
     low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
     return (
         f"{benchmark}: no policy that returns a model's answer can pass {percent(1 - beta.mean, 1)} % "
-        f"({low} to {high}): on {percent(beta.mean, 1)} % of {counted(n, 'test document')} no model is right."
+        f"({low} to {high}): on {percent(beta.mean, 1)} % of {count_noun(n, 'test document')} no model is "
+        "right."
     )
 
 
@@ -160,7 +161,7 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
     """How often the methods shown answered what no model that they asked did; empty if none ever does."""
     told = [
         f"{s.method} on {percent(s.unnamed, 1)} % (right on {percent(s.unnamed_right, 1)} % of these)"
-        for s in _shown(board, named)
+        for s in _select_rows(board, named)
         if s.unnamed
     ]
     return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
@@ -171,39 +172,41 @@ def overview_table(boards: Sequence[Board]) -> Table:
     columns = ("acc %↑", "asked↓", "points vs rival↑")
     words = {"method": "the most accurate of RL-Focal's", "best rival": "the most accurate of the others"}
     texts = ("verdict", *words)
-    table = Table("benchmark", *columns, texts=texts, title="Who wins", words=COLUMNS | words)
+    table = Table("benchmark", *columns, texts=texts, title="Who wins", words=COLUMN_MEANINGS | words)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
-        apart = None if ours is None else above_rival(ours, board)
-        figures = (DASH, DASH) if ours is None else _figures(ours)[:2]
-        names = [DASH if s is None else s.method for s in (ours, rival)]
-        table.add(title(board), *figures, interval(apart) or DASH, verdict(apart) or DASH, *names)
+        apart = None if ours is None else find_rival_difference(ours, board)
+        figures = (MISSING_CELL, MISSING_CELL) if ours is None else _figures(ours)[:2]
+        names = [MISSING_CELL if s is None else s.method for s in (ours, rival)]
+        table.add(
+            title(board), *figures, interval(apart) or MISSING_CELL, verdict(apart) or MISSING_CELL, *names
+        )
     return table
 
 
-def _figures(standing: LeaderboardRow) -> tuple[str, str, str]:
+def _figures(row: LeaderboardRow) -> tuple[str, str, str]:
     """Accuracy, models asked and cost."""
-    return percent(standing.accuracy, 1), decimal(standing.mean_pool_size, 1), cents(standing.cost)
+    return percent(row.accuracy, 1), decimal(row.mean_pool_size, 1), cents(row.cost)
 
 
-def _beside_rival(standing: LeaderboardRow, board: Board) -> tuple[str, str]:
+def _rival_cells(row: LeaderboardRow, board: Board) -> tuple[str, str]:
     """The difference to the best rival, and the verdict."""
-    if standing is board.rival:
+    if row is board.rival:
         best = "best so far" if board.missing else "best rival"
         return "", best if board.ours else "best; RL-Focal was not evaluated"
-    if not standing.is_ours or board.rival is None:
+    if not row.is_ours or board.rival is None:
         return "", ""
-    difference = above_rival(standing, board)
+    difference = find_rival_difference(row, board)
     return interval(difference), verdict(difference)
 
 
-def _shown(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
+def _select_rows(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
     """RL-Focal's methods last; the others by falling accuracy, after best_single."""
     wanted = {*named, board.baseline, *([board.rival.method] if board.rival else [])}
     wanted |= {BY_TASK} if board.ours else set()
     if not board.ours and not named:
-        wanted |= {s.method for s in board.standings[:MAX_VERDICT_ROWS]}
-    rest = [s for s in board.standings if s.method in wanted and not s.is_ours]
+        wanted |= {s.method for s in board.rows[:MAX_VERDICT_ROWS]}
+    rest = [s for s in board.rows if s.method in wanted and not s.is_ours]
     return [*sorted(rest, key=lambda s: s.method != board.baseline), *board.ours]
 
 
@@ -214,5 +217,5 @@ def title(board: Board) -> str:
     differs += [board.split] if board.split != "test" else []
     differs += ["+task"] if board.reads_task else []
     differs += [f"{board.trials} trials"] if board.trials else []
-    differs += [counted(len(board.other_pool), "model")] if board.other_pool else []
+    differs += [count_noun(len(board.other_pool), "model")] if board.other_pool else []
     return f"{board.benchmark} ({', '.join(differs)})" if differs else board.benchmark

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlfocal.base.atomic import replacing
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.atomic import replace_path
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.request import Progress
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
 from warehouse.limits import writing_to
-from warehouse.locations import expanded
+from warehouse.locations import expand_path
 from warehouse.opening import is_lent
-from warehouse.scripts import quoted, script
+from warehouse.scripts import quote, script
 
 Format = Literal["parquet", "predictions"]
 
@@ -34,16 +34,16 @@ class ExportedTable:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote."""
+    """The outcome of an export: files and tables."""
 
     path: Path
     format: Format
     snapshot: int
     """The one that was exported."""
     withheld: int
-    """Confidential documents whose texts stayed out."""
+    """The number of confidential documents whose texts were left out."""
     tables: tuple[ExportedTable, ...]
-    """Those with rows."""
+    """The exported tables that have rows."""
 
 
 def export(
@@ -68,11 +68,11 @@ def export(
     Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
     """
     if format not in get_args(Format):
-        raise unknown("format", format, get_args(Format))
-    folder = expanded(target)
+        raise unknown_name("format", format, get_args(Format))
+    folder = expand_path(target)
     exportable = TABLE_FOLDERS if format != "predictions" else ("docs", "scores", "models")
-    names = _chosen("table", tables, exportable)
-    with _one_thread(warehouse), _staged(warehouse, folder) as stage:
+    names = _select_tables("table", tables, exportable)
+    with _use_one_thread(warehouse), _stage_folder(warehouse, folder) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -90,7 +90,7 @@ def export(
 
 
 @contextmanager
-def _staged(warehouse: Warehouse, target: Path) -> Iterator[Path]:
+def _stage_folder(warehouse: Warehouse, target: Path) -> Iterator[Path]:
     """A folder that becomes `target` at the end of the block, in which the warehouse is one snapshot.
 
     `rlfocal doctor` finds what a kill leaves. Raises InputError for a target that exists, unless it is an
@@ -100,17 +100,17 @@ def _staged(warehouse: Warehouse, target: Path) -> Iterator[Path]:
         raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
     with ExitStack() as stack:
         try:
-            stage = stack.enter_context(replacing(target.absolute(), suffix=".partial"))
+            stage = stack.enter_context(replace_path(target.absolute(), suffix=".partial"))
             stage.mkdir()
         except OSError as error:
             raise InputError(f"cannot write {target}: {error.strerror}") from None
-        stack.enter_context(warehouse.reading())
+        stack.enter_context(warehouse.hold_snapshot())
         stack.enter_context(writing_to(stage))
         yield stage
 
 
 @contextmanager
-def _one_thread(warehouse: Warehouse) -> Iterator[None]:
+def _use_one_thread(warehouse: Warehouse) -> Iterator[None]:
     """Several threads would write a folder's files in any order."""
     [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
     warehouse.connection.execute("SET threads = 1")
@@ -127,8 +127,8 @@ def _prepare(
     in_docs = warehouse.rows("SELECT benchmark FROM docs UNION SELECT benchmark FROM evaluations")
     answering = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
     chosen = {
-        "benchmarks": _chosen("benchmark", benchmarks, (name for (name,) in in_docs)),
-        "models": _chosen("model", models, (name for (name,) in answering)),
+        "benchmarks": _select_tables("benchmark", benchmarks, (name for (name,) in in_docs)),
+        "models": _select_tables("model", models, (name for (name,) in answering)),
     }
     connection = warehouse.connection
     for name, value in chosen.items():
@@ -146,12 +146,12 @@ def _prepare(
     return int(warehouse.rows(count)[0][0])
 
 
-def _chosen(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
-    """Those wanted, each once; all if none are given."""
+def _select_tables(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
+    """The named tables, each once; all tables if none are named."""
     names = list(existing)
     for name in wanted or ():
         if name not in names:
-            raise unknown(kind, name, names, "the warehouse")
+            raise unknown_name(kind, name, names, "the warehouse")
     return names if wanted is None else list(dict.fromkeys(wanted))
 
 
@@ -166,7 +166,7 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     return sum(
         _copy(
             warehouse,
-            f"FROM temp.{table} WHERE benchmark = {quoted(name)} ORDER BY {_order(table)}",
+            f"FROM temp.{table} WHERE benchmark = {quote(name)} ORDER BY {_order(table)}",
             folder,
             options,
         )
@@ -196,4 +196,4 @@ def _copy(warehouse: Warehouse, query: str, path: Path, options: str = "") -> in
         return 0
     path.parent.mkdir(parents=True, exist_ok=True)
     how = ", ".join(filter(None, ("FORMAT parquet", "COMPRESSION zstd", options)))
-    return int(warehouse.rows(f"COPY ({query}) TO {quoted(str(path))} ({how})")[0][0])
+    return int(warehouse.rows(f"COPY ({query}) TO {quote(str(path))} ({how})")[0][0])

@@ -17,13 +17,13 @@ from typing import Any
 
 import duckdb
 
-from rlfocal.base.errors import InputError, RunError, unknown
+from rlfocal.base.errors import InputError, RunError, unknown_name
 from rlfocal.base.failures import damage
 from warehouse import Warehouse, open_warehouse
-from warehouse.connecting import METADATA
+from warehouse.connecting import METADATA_SCHEMA
 from warehouse.limits import explain_memory
 from warehouse.locations import without_password
-from warehouse.scripts import quoted
+from warehouse.scripts import quote
 
 Row = tuple[Any, ...]
 Select = Callable[[str], tuple[list[str], list[Row]]]
@@ -38,9 +38,9 @@ _TABLE_FUNCTIONS = frozenset(
 )
 
 # What shows a Postgres catalogue's password, or that database's other tables.
-_SECRET_TABLES = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
+_SECRET_TABLES = frozenset({METADATA_SCHEMA, "duckdb_databases", "pragma_database_list"})
 
-_EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
+_EXPLAIN_STATEMENT = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
 _ERROR_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
 _ONE_STATEMENT = (
     "give one read-only statement: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
@@ -65,7 +65,7 @@ def run_sql(
     warehouse, and for anything DuckDB refuses.
     """
     if output not in WRITERS:
-        raise unknown("format", output, WRITERS)
+        raise unknown_name("format", output, WRITERS)
     with sandbox(location, snapshot=snapshot) as select:
         names, rows = select(statement)
         try:
@@ -85,7 +85,7 @@ def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = No
 def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]:
     try:
         _check_text(statement)
-        explained = _EXPLAIN.match(statement)
+        explained = _EXPLAIN_STATEMENT.match(statement)
         _check(warehouse, statement[explained.end() :] if explained else statement, is_part=bool(explained))
         result = warehouse.connection.execute(statement)
         rows = result.fetchmany(MAX_ROWS + 1)
@@ -162,13 +162,13 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
-    """Also the macros that an older warehouse lacks, which are temporary."""
+    """All functions that a statement may call; the temporary macros of an older warehouse are among them."""
     macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
     return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
 
 def _table_functions(warehouse: Warehouse) -> set[str]:
-    """All there are."""
+    """The names of all table functions of the connection."""
     kinds = "('table', 'table_macro', 'pragma')"
     listed = f"SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN {kinds}"
     return {name for (name,) in warehouse.rows(listed)}
@@ -202,7 +202,7 @@ def _names(parsed: Any) -> tuple[set[str], set[str]]:
 def _lock(warehouse: Warehouse) -> None:
     """Restricts DuckDB to the warehouse's Parquet files, and locks that setting."""
     for setting in (
-        f"allowed_directories = [{quoted(warehouse.data_path())}]",
+        f"allowed_directories = [{quote(warehouse.data_path())}]",
         "enable_external_access = false",
         "lock_configuration = true",
     ):
@@ -210,7 +210,7 @@ def _lock(warehouse: Warehouse) -> None:
 
 
 def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
-    cells = [[_shown(value) for value in row] for row in rows]
+    cells = [[_show_value(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     if tuple(names) == ("explain_key", "explain_value"):
         return "\n".join(str(plan) for _, plan in rows)
@@ -225,7 +225,7 @@ def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, float):
@@ -238,26 +238,27 @@ def _csv(names: Sequence[str], rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     writer.writerows(
-        [json.dumps(_plain(v), default=str) if isinstance(v, list | dict) else v for v in row] for row in rows
+        [json.dumps(_to_json_value(v), default=str) if isinstance(v, list | dict) else v for v in row]
+        for row in rows
     )
     return text.getvalue().rstrip("\n")
 
 
 def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
-    objects = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+    objects = [dict(zip(names, map(_to_json_value, row), strict=True)) for row in rows]
     return json.dumps(objects, indent=2, default=str, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """JSON has no NaN and no infinity, its keys are texts, and Python's `json` writes no decimals."""
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_value(item) for key, item in value.items()}
     return value
 
 

@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from warehouse.comparison import (
-    CURRENCY,
-    MINUS,
+    CURRENCY_SIGNS,
+    MINUS_SIGNS,
     NUMBER,
     Rule,
-    canonical,
+    canonical_number,
     decimal,
+    drop_grouping,
     is_number,
     normalise,
-    plain,
-    ungrouped,
+    to_plain_text,
 )
 
-_TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
+_REASONING_TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
 REASONING_START = re.compile(
-    rf"(?i)<{_TAG}(?:\s[^<>]{{0,80}})?>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<unused94>"
+    rf"(?i)<{_REASONING_TAG}(?:\s[^<>]{{0,80}})?>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<unused94>"
     r"|<\|channel\|>\s*(?:analysis|commentary)\b|<\|channel>thought\b|(?-i:\Aanalysis(?=[A-Z]))"
 )
 REASONING_END = re.compile(
-    rf"(?i)</{_TAG}\s*>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking|begin_of_solution|start_response)\|>"
+    rf"(?i)</{_REASONING_TAG}\s*>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking|begin_of_solution|start_response)\|>"
     r"|<\|channel\|>\s*final\b[^\n]{0,40}?<\|message\|>|assistantfinal|<channel\|>|<unused95>|<(?:final_)?answer>"
     r"|\bhere is my response:"
 )
@@ -51,7 +51,7 @@ NUMBERING = re.compile(r"^\W*[0-9]+[.):][*_]*\s+(?=\S)")
 BULLET = re.compile(r"(?m)^[ \t]*[-+*•–][ \t]+")
 DECIMAL_COMMA = re.compile(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|[.,][0-9])")
 ANSWER_VALUE = re.compile(
-    rf"""(?ix)(?P<before>(?:(?<![\w)])[-−–])?\ ?[{CURRENCY}]?\ ?(?:(?<=[{CURRENCY}])[-−–])?)
+    rf"""(?ix)(?P<before>(?:(?<![\w)])[-−–])?\ ?[{CURRENCY_SIGNS}]?\ ?(?:(?<=[{CURRENCY_SIGNS}])[-−–])?)
     (?:(?P<units>[0-9]{{1,6}})\s)?(?<![0-9./])(?P<above>[0-9]{{1,15}})\s?/\s?(?P<below>0{{0,9}}[1-9][0-9]{{0,8}})
     (?![0-9]|[./][0-9])|{NUMBER.pattern}"""
 )
@@ -71,19 +71,19 @@ def extract_answer(text: str) -> str | None:
     >>> extract_answer("so there are 1,234 eggs.")
     '1234'
     """
-    return next(filter(None, _named(text)), None)
+    return next(filter(None, _find_named_numbers(text)), None)
 
 
-def _named(text: str) -> Iterator[str | None]:
+def _find_named_numbers(text: str) -> Iterator[str | None]:
     """Numbers that a solution may mean, the likeliest first; None where there might have been one."""
-    speech = spoken(text)
-    shown = _readable(speech)
-    marks, last = _marked(shown)
+    speech = strip_reasoning(text)
+    shown = _clean_text(speech)
+    marks, last = _find_marked_lines(shown)
     yield from map(_number, marks)
     yield _number(last, direct=False)
     yield normalise(last) if shown.rstrip().endswith(last.rstrip()) else None
-    yield _number(_readable(boxed(speech)), direct=False)
-    for line in _stated(shown):
+    yield _number(_clean_text(read_boxed(speech)), direct=False)
+    for line in _find_stated_lines(shown):
         yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
     for line in (NUMBERING.sub("", line) for line in reversed(shown.splitlines())):
         yield from map(_number, reversed(BOLD_TEXT.findall(line)))
@@ -102,17 +102,23 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) 
     >>> extract_text("It prints **[(4, 1)]**.", Rule.EXACT)
     '[(4, 1)]'
     """
-    speech = spoken(text)
-    shown = plain(speech) if rule is Rule.DEFAULT else speech
-    _, last = _marked(shown)
-    for line in (*_stated(last), last, boxed(speech), *_stated(shown), *reversed(shown.splitlines())):
+    speech = strip_reasoning(text)
+    shown = to_plain_text(speech) if rule is Rule.DEFAULT else speech
+    _, last = _find_marked_lines(shown)
+    for line in (
+        *_find_stated_lines(last),
+        last,
+        read_boxed(speech),
+        *_find_stated_lines(shown),
+        *reversed(shown.splitlines()),
+    ):
         for candidate in (*reversed(BOLD_TEXT.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
             if line.strip() and (answer := rule.canonical(candidate, gold)):
                 return answer
     return None
 
 
-def spoken(text: str) -> str:
+def strip_reasoning(text: str) -> str:
     """What a text says behind its reasoning, up to the end of its turn or the next question; "" if nothing.
 
     Without that, what it says before its reasoning, if an answer is marked there.
@@ -129,7 +135,7 @@ def spoken(text: str) -> str:
     return speech[: question.start()] if question else speech
 
 
-def boxed(text: str) -> str:
+def read_boxed(text: str) -> str:
     r"""What the last \boxed{} holds that isn't empty, to its line's end if it stays open; "" without one."""
     *_, last = [None, *BOXED_ANSWER.finditer(text)]
     rest = text[last.end() :] if last else ""
@@ -141,7 +147,7 @@ def boxed(text: str) -> str:
     return re.split(r"[$\n]|\\[\])]", rest, maxsplit=1)[0]
 
 
-def _marked(text: str) -> tuple[list[str], str]:
+def _find_marked_lines(text: str) -> tuple[list[str], str]:
     """The lines behind "####" that are no headings, and which of them is alone or ends the text; "" if none.
 
     Those in the middle of a line and of a sentence may only mention the marker, and stand behind all others.
@@ -154,15 +160,15 @@ def _marked(text: str) -> tuple[list[str], str]:
     return lines, last["line"] if last and counts else ""
 
 
-def _stated(text: str) -> Iterator[str]:
+def _find_stated_lines(text: str) -> Iterator[str]:
     """The lines that follow "answer is" and its like, the last one first."""
     return (
         part.strip().lstrip(" \t\n:：").split("\n", 1)[0] for part in reversed(STATED_ANSWER.split(text)[1:])
     )
 
 
-def _readable(text: str) -> str:
-    return DECIMAL_COMMA.sub(r"\1.\2", BULLET.sub("", ungrouped(plain(text))))
+def _clean_text(text: str) -> str:
+    return DECIMAL_COMMA.sub(r"\1.\2", BULLET.sub("", drop_grouping(to_plain_text(text))))
 
 
 def _number(line: str, *, direct: bool = True) -> str | None:
@@ -179,7 +185,7 @@ def _number(line: str, *, direct: bool = True) -> str | None:
 
 def _value(match: re.Match[str]) -> str:
     if not match["below"]:
-        return canonical(match)
+        return canonical_number(match)
     share = Fraction(int(match["above"]), int(match["below"]))
     share += int(match["units"] or 0) if share < 1 else 0
-    return decimal(-share if set(match["before"]) & set(MINUS) else share)
+    return decimal(-share if set(match["before"]) & set(MINUS_SIGNS) else share)

@@ -31,7 +31,7 @@ class GPUBudget:
         self._lock = Lock()
 
     def begin(self, model: str, gpus: int) -> None:
-        """From now on the model holds this many GPUs; a second call changes nothing."""
+        """Notes that the model holds this many GPUs from now on; a second call changes nothing."""
         with self._lock:
             self._since.setdefault(model, (self._clock(), gpus))
 

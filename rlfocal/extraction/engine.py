@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlfocal.base.errors import RunError
-from rlfocal.base.failures import on_one_line, shortened, without_secrets
+from rlfocal.base.failures import escape_controls, shorten, without_secrets
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 
-_SEEDS = 2**31
+_SEED_STRIDE = 2**31
 """How far apart the passes of two seeds begin."""
 
 
@@ -63,7 +63,7 @@ class SamplingSettings:
         """The seed of a document's first pass; engines that take one seed a document give pass p the p-th
         after it. No two passes share one, of whatever documents and seeds, for documents below 2^31 / passes.
         """
-        return self.seed * _SEEDS + doc_id * self.passes
+        return self.seed * _SEED_STRIDE + doc_id * self.passes
 
 
 RETRIED_REASONS = {
@@ -84,7 +84,7 @@ class MissingAnswer:
     """Why a document has no answer; it counts as wrong."""
 
     kind: str
-    """A key of MAY_PASS."""
+    """The kind of reason, a key of MAY_PASS."""
     words: str
 
     @property
@@ -92,7 +92,7 @@ class MissingAnswer:
         return RETRIED_REASONS[self.kind]
 
     def __str__(self) -> str:
-        return f"{self.kind}: {shortened(on_one_line(without_secrets(self.words)), _MAX_REASON_CHARACTERS)}"
+        return f"{self.kind}: {shorten(escape_controls(without_secrets(self.words)), _MAX_REASON_CHARACTERS)}"
 
 
 class UnansweredError(Exception):
@@ -122,10 +122,10 @@ class ChoiceScore:
     token_logprobs: tuple[float, ...]
     is_greedy: bool
     n_prompt_tokens: int | None
-    """None: a service does not say."""
+    """The tokens of the prompt; None: the service does not say."""
     truncated: bool
     covered_mass: float | None = None
-    """Of a service that scores no prompt: how much of all probability names one of the choices. Then there is
+    """The probability of all answers that name a choice, of a service that scores no prompt. Such a score has
     one log-prob and no token."""
     n_generated: int | None = 0
     """Tokens that such a service generated for the document; None: it does not say."""
@@ -162,20 +162,20 @@ class Trace:
     token_ids: tuple[int, ...]
     text: str
     n_tokens: int
-    """Tokens drawn: one that ended it counts, too."""
+    """The number of drawn tokens, the one that ended the trace included."""
     finish_reason: str
-    """"stop": its closing marker, "end": the end of text, "length": the budget."""
+    """Why the trace ended: "stop" at the closing marker, "end" at the end of text, "length" at the budget."""
     unanswered: MissingAnswer | None = None
-    """Why nothing can be answered after it."""
+    """The reason why nothing can be answered after the trace; None if it can."""
 
 
-def no_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ...]:
+def empty_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ...]:
     """The scores of a document that has no answer: no choice is likelier than another."""
     score = ChoiceScore((), (-math.log(n_choices),), False, 0, False, covered_mass=0.0, unanswered=reason)
     return (score,) * n_choices
 
 
-def no_sample(reason: MissingAnswer) -> Sample:
+def empty_sample(reason: MissingAnswer) -> Sample:
     """A pass without an answer."""
     return Sample("", 0, reason.kind, 0, unanswered=reason)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import find_file, quantisation, read_config
@@ -27,7 +27,7 @@ DECODE_BATCH = 64
 START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
 DOWNLOAD_GB_PER_SECOND = 0.25
-"""A line of 2 Gbit/s."""
+"""The assumed speed of downloads, that of a line of 2 Gbit/s."""
 DIGITS = "0123456789"
 LAYERS_OF_A_BILLION, LAYERS_POWER = 13.0, 0.43
 """Layers of a model by its active parameters: 30 of 7B, 81 of 70B."""
@@ -36,7 +36,7 @@ DTYPE_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
 FOUR_BIT_METHODS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
 QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BIT_METHODS, 0.55)}
 QUANTISED_OVERHEAD = 1.1
-"""Of scales, and of what is not quantised, for a checkpoint of so many bits a weight."""
+"""The factor on a quantised checkpoint's bytes for its scales, and for what is not quantised."""
 
 
 class GPU(NamedTuple):
@@ -52,7 +52,7 @@ class GPU(NamedTuple):
     """Price of an hour: a round figure, to be replaced by your own."""
 
 
-GPUS = {
+KNOWN_GPUS = {
     gpu.name: gpu
     for gpu in (
         GPU("H100", 989, 80, 3350, 2.5),
@@ -66,14 +66,14 @@ GPUS = {
 
 def gpu_of(device: str) -> GPU | None:
     """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"."""
-    return next((gpu for gpu in GPUS.values() if gpu.name in device.split()), None)
+    return next((gpu for gpu in KNOWN_GPUS.values() if gpu.name in device.split()), None)
 
 
 def find_gpu(name: str) -> GPU:
     """The GPU of that name, in any case. Raises InputError for an unknown one."""
-    if name.upper() not in GPUS:
-        raise unknown("GPU", name, GPUS, "--gpu")
-    return GPUS[name.upper()]
+    if name.upper() not in KNOWN_GPUS:
+        raise unknown_name("GPU", name, KNOWN_GPUS, "--gpu")
+    return KNOWN_GPUS[name.upper()]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Workload:
     computed_tokens: float
     """The unique ones, and what is computed again."""
     prompt_tokens: float
-    """All of every document's prompt once, as a service is paid for it."""
+    """The tokens of every document's prompt, each counted once, as a service bills them."""
     decode_tokens: float
     prompt_digits: float = 0.0
     """Digits of the unique prompts."""
@@ -126,7 +126,7 @@ def splits_digits(model: ModelSpec) -> bool:
     return len(Tokenizer.from_file(str(file)).encode(DIGITS, add_special_tokens=False).ids) >= len(DIGITS)
 
 
-def of_documents(
+def measure_workload(
     task: TaskDocuments, answer_tokens: float | None = None, answer_digits: float = 0.0
 ) -> Workload:
     """The workload of one task whose documents are available locally.
@@ -150,7 +150,7 @@ def of_documents(
         n,
         prompts=(unique / CHARACTERS_PER_TOKEN, total / CHARACTERS_PER_TOKEN),
         long=(len(choices), sum(map(len, choices)) / CHARACTERS_PER_TOKEN) if is_long else (0, 0.0),
-        alone=(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN),
+        unconditional=(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN),
         decode=decode,
         digits=(
             unique * sum(map(_count_digits, prompts)) / total if total else 0.0,
@@ -159,7 +159,7 @@ def of_documents(
     )
 
 
-def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
+def estimate_workload(benchmark: Benchmark, limit: int | None = None) -> Workload:
     """The workload of a benchmark without local documents, from its `size`; InputError without one."""
     size = benchmark.size
     if size is None:
@@ -181,7 +181,7 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         n,
         prompts=(unique, n * (size.preamble_tokens + size.document_tokens)),
         long=(n_choices, n_choices * size.choice_tokens) if is_long else (0, 0.0),
-        alone=(n_alone, n_alone * size.choice_tokens),
+        unconditional=(n_alone, n_alone * size.choice_tokens),
         digits=(n * size.prompt_digits, n * passes * size.answer_digits),
         decode=n * passes * size.answer_tokens if benchmark.kind == "answers" else 0.0,
     )
@@ -194,15 +194,15 @@ def _workload(
     *,
     prompts: tuple[float, float],
     long: tuple[int, float],
-    alone: tuple[int, float],
+    unconditional: tuple[int, float],
     decode: float,
     digits: tuple[float, float],
 ) -> Workload:
     """`prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens; `alone`:
     those that are also scored after an empty prompt. `digits`: of unique prompts and of sampled answers."""
-    unique = prompts[0] + long[1] + alone[1]
+    unique = prompts[0] + long[1] + unconditional[1]
     computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)
-    requests = (long[0] or documents) + alone[0]
+    requests = (long[0] or documents) + unconditional[0]
     return Workload(benchmark, partitions, documents, requests, unique, computed, prompts[1], decode, *digits)
 
 
@@ -250,7 +250,7 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
     """Hours of one GPU without the start: as planned, and if each prompt is read once for each choice."""
     once = each = 0.0
     for task in tasks:
-        work = of_documents(task)
+        work = measure_workload(task)
         planned = hours_of(model, [work], gpu)
         read = sum(
             len(document.continuations) * len(_prompt(document)) + sum(map(len, document.continuations))
@@ -263,7 +263,9 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
 
 
 def _step_seconds(model: ModelSpec, work: Workload, gpu: GPU) -> float:
-    """Of one token for each text of a batch: the weights and the texts' caches are read, or it computes."""
+    """The seconds of one token for each text of a batch: memory is read, or it computes, whichever takes
+    longer.
+    """
     read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
     return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _prefill_seconds(model, DECODE_BATCH, gpu))
 

@@ -28,14 +28,14 @@ from typing import Any
 import psutil
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.budget import GPUBudget
 
 CHOSEN_VARIABLE = "RLFOCAL_GPUS"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 FREE_MIB = 1024
 """A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
-_QUERY = (
+_GPU_QUERY = (
     "--query-gpu=index,uuid,name,compute_cap,driver_version,memory.used",
     "--format=csv,noheader,nounits",
 )
@@ -55,12 +55,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU."""
+    """A GPU of this machine."""
 
     name: str
     """Name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
     uuid: str
-    """The same for every process on the machine, however it refers to the GPU."""
+    """The GPU's identifier, the same for every process on the machine."""
     product: str = ""
     """Product name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
     is_shared: bool = False
@@ -92,15 +92,15 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
     return tuple(devices)
 
 
-def select_visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
+def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tuple[Device, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES, `asked`, leaves: indices, UUIDs or their beginnings, MIG ids.
 
     As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
     """
-    if asked is None or not listed:
+    if visible_devices is None or not listed:
         return tuple(listed)
     visible: list[Device] = []
-    for name in (part.strip() for part in asked.split(",")):
+    for name in (part.strip() for part in visible_devices.split(",")):
         device = _find_named(listed, name)
         if device is None:
             break
@@ -180,7 +180,9 @@ def _ask_driver() -> list[tuple[Device, int]]:
     if program is None:
         return []
     try:
-        answer = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_QUERY_SECONDS)
+        answer = subprocess.run(
+            [program, *_GPU_QUERY], capture_output=True, text=True, timeout=_QUERY_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     return (
@@ -274,7 +276,7 @@ def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
 
 
 def lease_folder() -> Path:
-    """Where the locks of this machine are: RLFOCAL_LEASES, else a folder of this user's on a local disk.
+    """The folder of this machine's locks on GPUs: RLFOCAL_LEASES, else one of this user's on a local disk.
 
     Raises InputError if another user owns that folder.
     """
@@ -360,16 +362,16 @@ class Placement:
             return None
         with offer_free(self._folder, self._devices) as offer:
             free = offer.devices
-            if self._first_that_fits(waiting, len(free)) is None:
+            if self._find_first_fit(waiting, len(free)) is None:
                 self._blocked_since = None
                 self._waiting_since = (self._waiting_since or now) if is_idle else None
                 if self._waiting_since is not None and now - self._waiting_since > PATIENCE_SECONDS:
-                    self._tell_once("leases", "waiting for GPUs: other runs of rlfocal hold them")
+                    self._report_once("leases", "waiting for GPUs: other runs of rlfocal hold them")
                 return None
             self._used = find_foreign_use(free)
-            self._tell_of_use()
+            self._report_use()
             unused = [device for device in free if device.uuid not in self._used]
-            if (job := self._first_that_fits(waiting, len(unused))) is not None:
+            if (job := self._find_first_fit(waiting, len(unused))) is not None:
                 self._blocked_since = self._waiting_since = None
                 if self.budget is not None:
                     self.budget.begin(job, self._widths[job])
@@ -391,7 +393,7 @@ class Placement:
         which no lease was held, or the budget is used up."""
         if self.budget is not None and self.budget.is_ending:
             return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}
-        needs = {job: counted(self._widths[job], "GPU") for job in waiting}
+        needs = {job: count_noun(self._widths[job], "GPU") for job in waiting}
         if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE_SECONDS:
             used = ", ".join(device.name for device in self._devices if device.uuid in self._used)
             why = f"but other processes use {used}; stop what uses them"
@@ -401,15 +403,15 @@ class Placement:
         wide = [job for job in needs if self._widths[job] > len(self._devices)]
         return {job: f"it needs {needs[job]} (tensor_parallel), {few}; {remedy}" for job in wide}
 
-    def _first_that_fits(self, waiting: Iterable[str], n_free: int) -> str | None:
+    def _find_first_fit(self, waiting: Iterable[str], n_free: int) -> str | None:
         return next((job for job in waiting if self._widths[job] <= n_free), None)
 
-    def _tell_of_use(self) -> None:
+    def _report_use(self) -> None:
         for device in (device for device in self._devices if device.uuid in self._used):
             used = f"{self._used[device.uuid]:,} MiB of it (more than {FREE_MIB:,})"
-            self._tell_once(device.uuid, f"skipping GPU {device.name}: other processes use {used}")
+            self._report_once(device.uuid, f"skipping GPU {device.name}: other processes use {used}")
 
-    def _tell_once(self, about: str, message: str) -> None:
-        if about not in self._told:
-            self._told.add(about)
+    def _report_once(self, key: str, message: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
             _log.warning(message)

@@ -16,20 +16,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError, RunError, unknown
+from rlfocal.base.errors import InputError, RunError, unknown_name
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.hub import COMMIT
 from rlfocal.pool.specs import Benchmark
 
-CARD = "README.md"
+DATASET_CARD = "README.md"
 FEWSHOT_SEED = 1234  # lm-eval's default, so that few-shot prompts are its prompts
 TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes these for a dataset_path too
 
-_TASK = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
+_TASK_LINE = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
 
 Managers = dict[tuple[Path, ...], Any]
-"""lm-eval's TaskManagers by the folders whose tasks they know."""
+"""lm-eval's TaskManagers by the folders whose tasks each knows."""
 
 
 class HubDataset(NamedTuple):
@@ -53,11 +53,13 @@ def load_task(
     Raises InputError if the user can fix it, else RunError.
     """
     config = task_config(name, manager)
-    changed = _data(config, benchmark, datasets, scratch) | _process(config) | _sampling(config, benchmark)
+    changed = (
+        _data(config, benchmark, datasets, scratch) | _process(config) | _merge_sampling(config, benchmark)
+    )
     if benchmark.num_fewshot is not None:
         changed["num_fewshot"] = benchmark.num_fewshot
     if split is not None:
-        changed |= _other_split(config, split)
+        changed |= _change_split(config, split)
     try:
         [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
     except Exception as error:
@@ -74,7 +76,7 @@ def task_config(name: str, manager: Any) -> dict[str, Any]:
 
 
 def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
-    """None for a task that brings its documents, or reads files."""
+    """The hub's data set that a task reads; None if the task brings its documents, or reads files."""
     path = config.get("dataset_path")
     if not path or config.get("custom_dataset") or path in FILE_READERS or path.startswith((".", "/")):
         return None
@@ -111,7 +113,7 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
         if missing := wanted - set(manager.all_subtasks):
             names |= stock.keys() - missing
             where = f"benchmark {benchmark.name!r}, which can name the folder of your own as include_path"
-            raise unknown("lm-eval task", min(missing), names, where)
+            raise unknown_name("lm-eval task", min(missing), names, where)
     return manager
 
 
@@ -135,7 +137,7 @@ def stock_tasks() -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for file in sorted(glob("**/*.yaml", root_dir=root, recursive=True)):  # noqa: PTH207  Path.glob is slow
         path = root / file
-        if (match := _TASK.search(path.read_bytes())) is not None:
+        if (match := _TASK_LINE.search(path.read_bytes())) is not None:
             folders.setdefault(match[1].decode(), path.parent)
     return folders
 
@@ -187,12 +189,12 @@ def dataset_failure(
     """What to do if a data set cannot be read; None if the data set is not the reason."""
     from datasets.exceptions import DatasetNotFoundError
 
-    reason = one_line(error)
+    reason = to_one_line(error)
     source = f"data set {dataset.repo!r} of {benchmark.name}"
     if datasets is not None:
         if isinstance(error, OSError | ValueError) and ("BuilderConfig" in reason or "data file" in reason):
             return InputError(
-                f"{source} in {datasets} is incomplete: {reason}; {_remedy(benchmark, datasets)}"
+                f"{source} in {datasets} is incomplete: {reason}; {_advise_mirroring(benchmark, datasets)}"
             )
         return None
     if "gated" in reason:
@@ -215,7 +217,7 @@ def dataset_failure(
     return None
 
 
-def one_line(error: Exception) -> str:
+def to_one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -237,7 +239,7 @@ def _include_path(benchmark: Benchmark) -> Path | None:
 def _data(
     config: dict[str, Any], benchmark: Benchmark, datasets: Path | None, scratch: Path
 ) -> dict[str, Any]:
-    """Where the documents come from: the mirror's folder, or the hub at the benchmark's revision."""
+    """The place that documents come from: the mirror's folder, or the hub at the benchmark's revision."""
     dataset = hub_dataset(config)
     if dataset is None:
         return {}
@@ -249,13 +251,13 @@ def _data(
     folder = datasets / dataset.repo
     if not folder.is_dir():
         missing = f"data set {dataset.repo!r} of {benchmark.name} is not in {datasets}"
-        raise InputError(f"{missing}; {_remedy(benchmark, datasets)}")
+        raise InputError(f"{missing}; {_advise_mirroring(benchmark, datasets)}")
     there, wanted = str(read_card(folder).revision), benchmark.dataset_revision
     # A folder that is no copy of the hub's has no commit to compare.
     if wanted is not None and COMMIT.fullmatch(there) and COMMIT.fullmatch(wanted) and there != wanted:
         raise InputError(
             f"{folder} is a copy of {dataset.repo} at {there}, but {benchmark.name} pins {wanted}; remove "
-            f"the folder, then {_remedy(benchmark, datasets)}, or change dataset_revision"
+            f"the folder, then {_advise_mirroring(benchmark, datasets)}, or change dataset_revision"
         )
     kwargs.pop("revision", None)
     # The usual cache knows a folder by its card alone: it would serve an edited one's old rows.
@@ -289,7 +291,7 @@ def _seed_by_document(function: Callable[..., Any], options: dict[str, Any]) -> 
     return apply
 
 
-def _sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
+def _merge_sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
     """The benchmark's sampling overrides the task's, except for the stop strings."""
     wanted = benchmark.sampling
     if wanted is None:
@@ -302,7 +304,7 @@ def _sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
     return {"repeats": wanted.passes, "generation_kwargs": options}
 
 
-def _other_split(config: dict[str, Any], split: str) -> dict[str, Any]:
+def _change_split(config: dict[str, Any], split: str) -> dict[str, Any]:
     changed: dict[str, Any] = {"test_split": split}
     examples = config.get("fewshot_config") or {}
     if not config.get("fewshot_split") and not examples.get("samples") and not examples.get("split"):
@@ -317,7 +319,7 @@ def _explain(
     dataset = hub_dataset(config)
     if dataset is not None and (failure := dataset_failure(error, dataset, benchmark, datasets)):
         return failure
-    why = f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {one_line(error)}"
+    why = f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {to_one_line(error)}"
     data_files = (config.get("dataset_kwargs") or {}).get("data_files")
     if isinstance(error, FileNotFoundError) and _has_relative(data_files):
         why += f"; `data_files` count from {Path.cwd()}, where you are: write whole paths"
@@ -331,7 +333,7 @@ def _has_relative(files: Any) -> bool:
     return any(map(_has_relative, files.values() if isinstance(files, dict) else files or ()))
 
 
-def _remedy(benchmark: Benchmark, datasets: Path) -> str:
+def _advise_mirroring(benchmark: Benchmark, datasets: Path) -> str:
     return f"`rlfocal datasets mirror {datasets} --benchmarks {benchmark.name}` fetches it from the hub"
 
 
@@ -346,7 +348,7 @@ def read_card(repository: Path) -> Card:
     """The card of a data set's folder; nothing is listed if there is none."""
     from huggingface_hub import metadata_load
 
-    file = repository / CARD
+    file = repository / DATASET_CARD
     content = (metadata_load(file) if file.exists() else None) or {}
     configs = frozenset(entry["config_name"] for entry in content.get("configs", ()))
     return Card(content.get("revision"), configs)

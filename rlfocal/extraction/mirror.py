@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlfocal.base.atomic import replacing
+from rlfocal.base.atomic import replace_path
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.lm_eval_tasks import (
-    CARD,
+    DATASET_CARD,
     HubDataset,
     Managers,
     dataset_failure,
     deterministic_loading,
     hub_dataset,
-    one_line,
     quiet,
     read_card,
     task_config,
     task_manager,
+    to_one_line,
 )
 from rlfocal.pool.specs import Benchmark
 
@@ -38,7 +38,7 @@ class Copy(NamedTuple):
     config: str
     revision: str
     rows: int | None
-    """None if it was there already."""
+    """The number of rows copied; None if the copy was there already."""
 
 
 class RequestedDataset(NamedTuple):
@@ -89,7 +89,7 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     import pyarrow.parquet as pq
 
     folder = mirror / repo / config
-    with replacing(folder) as staged:
+    with replace_path(folder) as staged:
         staged.mkdir()
         for split, table in splits.items():
             pq.write_table(table, staged / f"{split}{SHARD_SUFFIX}", compression="zstd")
@@ -159,7 +159,7 @@ def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[st
 
 def _failure(error: Exception, want: RequestedDataset, source: Path | None) -> Exception:
     failure = dataset_failure(error, want.dataset, want.benchmark, source)
-    return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {one_line(error)}")
+    return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {to_one_line(error)}")
 
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:
@@ -177,6 +177,6 @@ def _write_card(repository: Path, repo: str, revision: str) -> None:
         for folder in sorted(repository.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
     ]
-    with replacing(repository / CARD) as staged:
+    with replace_path(repository / DATASET_CARD) as staged:
         staged.write_text(f"A copy of the data set {repo}, made by `rlfocal datasets mirror`.\n")
         metadata_save(staged, {"configs": configs, "revision": revision})

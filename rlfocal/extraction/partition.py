@@ -17,7 +17,7 @@ from warehouse.comparison import Rule
 from warehouse.store import PartitionKey, PartitionRecord
 
 # Raise this when the numbers that an engine computes from the same input change.
-REVISION = 2
+EXTRACTION_REVISION = 2
 INVARIANT_VARIABLE = "VLLM_BATCH_INVARIANT"
 """Variable under which vLLM's numbers depend on no batch, at some speed: they differ from its usual ones."""
 UNCONDITIONAL_SUFFIX = "+unconditional"
@@ -33,7 +33,7 @@ class Job:
     replace_documents: bool = False
     """Whether other models' answers to other documents may be dropped."""
     thinking: ThinkingSpec | None = None
-    """How the model thinks before it answers; None: it answers at once."""
+    """How the model thinks before it answers; None: it does not."""
 
     def key(self, model: str) -> PartitionKey:
         return PartitionKey(model, self.task.benchmark, self.task.task)
@@ -78,7 +78,7 @@ def fingerprint(
     The number of documents is not included: a limited partition is part of the whole one.
     """
     parts: dict[str, object] = {
-        "revision": REVISION,
+        "revision": EXTRACTION_REVISION,
         "model": [model.hf_repo, model.revision, weights, model.trust_remote_code],
         # Not tensor_parallel or base_url: where a model runs is no property of its answers.
         "engine": [

@@ -117,7 +117,7 @@ def unanswered_documents(rows: pa.Table) -> dict[int, str]:
 
 
 def documents_to_ask(rows: pa.Table) -> list[int]:
-    """Those of them that are asked again, as their reason may pass."""
+    """The documents without an answer that are asked again, as their reason may pass."""
     reasons = unanswered_documents(rows).items()
     return [doc_id for doc_id, reason in reasons if RETRIED_REASONS[reason.partition(":")[0]]]
 
@@ -157,7 +157,7 @@ def measure(
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:
-    """Which GPUs of the host an engine runs on, as CUDA_VISIBLE_DEVICES has them; None for a CPU.
+    """The GPUs that an engine runs on, as CUDA_VISIBLE_DEVICES names them; None for a CPU.
 
     >>> gpus_of_engine({"device": "cpu"})
     """
@@ -179,7 +179,7 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
 
 
 def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]:
-    """A sentence for each model of whose documents on a benchmark too many tie, with the remedy."""
+    """A sentence with the remedy for each model whose documents on a benchmark tie too often."""
     rows = warehouse.rows(
         "SELECT model, benchmark, sum(n_ties) / sum(n_docs) AS ties, "
         "bool_and(coalesce(backend IN ('hf', 'vllm'), false)) FROM extractions "

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from warehouse import Warehouse
 
 RESPONSES_KEY = "responses"
 """The key of these counts in a partition's `versions`."""
-VERSION = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
+VERSION_SUFFIX = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
 """What a service may add to a model's name: a date, a version, a tier."""
 
 
@@ -49,15 +49,15 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
     return {name: count for name, count in counts.items() if count}
 
 
-def is_same_model(asked: str, answered: str) -> bool:
+def is_same_model(requested: str, answered: str) -> bool:
     """Whether a service that names the model so gave what was asked for, as far as names tell.
 
     >>> [is_same_model("openai/gpt-4o", name) for name in ("gpt-4o-2024-08-06", "gpt-4o-mini", "GPT-4o")]
     [True, False, True]
     """
-    short, long = sorted((name.lower().rsplit("/", 1)[-1] for name in (asked, answered)), key=len)
+    short, long = sorted((name.lower().rsplit("/", 1)[-1] for name in (requested, answered)), key=len)
     short = re.sub(r"[-:]latest$", "", short)
-    return long.startswith(short) and VERSION.fullmatch(long[len(short) :]) is not None
+    return long.startswith(short) and VERSION_SUFFIX.fullmatch(long[len(short) :]) is not None
 
 
 def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
@@ -68,10 +68,10 @@ def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
         "WHERE list_contains($1, model) AND facts IS NOT NULL ORDER BY model",
         [list(models)],
     ).to_pylist()
-    return [sentence for row in _by_model(rows) for sentence in _sentences(**row)]
+    return [sentence for row in _merge_by_model(rows) for sentence in _sentences(**row)]
 
 
-def _by_model(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merge_by_model(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     merged: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = row["model"], row["served"], row["provider"]
@@ -92,30 +92,31 @@ def _sentences(
 ) -> Iterable[str]:
     for name, n in facts.get("models", {}).items():
         if not is_same_model(served, name):
-            yield f"{model}: {counted(n, 'response')} came from {name!r}, where {served!r} was asked for"
-    providers, wanted = facts.get("providers", {}), _wanted(provider)
+            yield f"{model}: {count_noun(n, 'response')} came from {name!r}, where {served!r} was asked for"
+    providers, wanted = facts.get("providers", {}), _named_providers(provider)
     others = [name for name in providers if wanted and name.lower() not in wanted]
     if others:
         yield f"{model}: {', '.join(others)} answered, where {', '.join(sorted(wanted))} was asked for"
     elif len(providers) > 1:
-        yield f"{model}: its answers mix those of several providers, {_listed(providers)}"
+        yield f"{model}: its answers mix those of several providers, {_list_counts(providers)}"
     if len(marks := facts.get("system_fingerprints", {})) > 1:
-        yield f"{model}: its service changed while it answered: system_fingerprint {_listed(marks)}"
+        yield f"{model}: its service changed while it answered: system_fingerprint {_list_counts(marks)}"
     if n := facts.get("repeated"):
-        yield f"{model}: {counted(n, 'response')} had the id of another one: no draws of their own"
+        yield f"{model}: {count_noun(n, 'response')} had the id of another one: no draws of their own"
     if n := facts.get("cached"):
-        yield f"{model}: {counted(n, 'response')} came from a cache: no draws of their own"
+        yield f"{model}: {count_noun(n, 'response')} came from a cache: no draws of their own"
     if is_paid and (n := facts.get("uncounted")):
-        yield f"{model}: {counted(n, 'response')} counted no tokens; each is booked as the most it may cost"
+        uncounted = count_noun(n, "response")
+        yield f"{model}: {uncounted} counted no tokens; each is booked as the most it may cost"
 
 
-def _wanted(provider: Any) -> set[str]:
+def _named_providers(provider: Any) -> set[str]:
     """The providers that an entry's `body` names, as OpenRouter's requests do."""
     named = (provider.get("only") or provider.get("order") or ()) if isinstance(provider, dict) else ()
     return {str(name).split("/")[0].lower() for name in named}
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({n})" for name, n in sorted(counts.items()))
 
 

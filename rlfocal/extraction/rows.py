@@ -253,21 +253,21 @@ def trace_rows(
 
 
 def probe_rows(
-    about: Mapping[str, Any], probabilities: Mapping[int, float], rows: pa.Table, traces: pa.Table | None
+    facts: Mapping[str, Any], probabilities: Mapping[int, float], rows: pa.Table, traces: pa.Table | None
 ) -> list[dict[str, Any]]:
     """Rows of `probe_answers`, one per document: what `about` says of all, and their rows of other tables.
 
     `probabilities`: those with which documents were drawn, by doc_id.
     """
     name = "choices" if "choice" in rows.column_names else "passes"
-    answers, thought = _by_document(rows), {} if traces is None else _by_document(traces)
+    answers, thought = _group_by_document(rows), {} if traces is None else _group_by_document(traces)
     return [
-        {**about, "doc_id": i, "probability": drawn, name: answers[i], "traces": thought.get(i)}
+        {**facts, "doc_id": i, "probability": drawn, name: answers[i], "traces": thought.get(i)}
         for i, drawn in probabilities.items()
     ]
 
 
-def _by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
+def _group_by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
     of_document: dict[int, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         own = {name: value for name, value in row.items() if name not in SHARED_COLUMNS}
@@ -292,10 +292,10 @@ def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
     text, or, if the tokenizer has none, the one that ends it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
-    return [_alone(i, text) for i, text in enumerate(texts)]
+    return [_make_document(i, text) for i, text in enumerate(texts)]
 
 
-def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
+def add_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
     """Rows of `choice_logprobs` for these documents, with each choice's log-probability on its own.
 
     `scored`: the rows of `alone(documents)`, one per continuation.
@@ -310,7 +310,7 @@ def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Doc
     return rows.set_column(column, UNCONDITIONAL_COLUMN, pa.array(values, pa.float64()))
 
 
-def _alone(doc_id: int, text: str) -> Document:
+def _make_document(doc_id: int, text: str) -> Document:
     return Document(
         doc_id=doc_id,
         doc_hash="",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.lm_eval_tasks import (
@@ -40,7 +40,7 @@ class TaskDocuments:
     """lm-eval's version of the task."""
     documents: tuple[Document, ...]
     splits: tuple[str, ...]
-    """"train" or "test", one a document."""
+    """The split of each document, "train" or "test"."""
     sampling: SamplingSettings | None
     """How answers are sampled; None if choices are scored."""
     n_whole: int
@@ -62,7 +62,7 @@ class TaskDocuments:
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
 
-    def asks(self, model: str) -> bool:
+    def includes_model(self, model: str) -> bool:
         """Whether a model is asked."""
         return model not in self.others
 
@@ -142,7 +142,7 @@ def _task_documents(
         whole = train + tuple(replace(d, doc_id=n_train + d.doc_id) for d in whole)
     splits = _splits(len(whole), n_train)
     version = str((config.metadata or {}).get("version", tested.VERSION))
-    sampling = _sampling(config, where) if benchmark.kind == "answers" else None
+    sampling = _read_sampling(config, where) if benchmark.kind == "answers" else None
     digest = _digest(config.task, version, whole, splits, sampling)
     kept = range(len(whole))[:limit] if n_train is None else _pick_from_both(splits, limit)
     return TaskDocuments(
@@ -194,7 +194,7 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
         if benchmark.kind == "choices"
         else partial(_answer_document, rule=Rule(benchmark.comparison))
     )
-    built = (document(task, group, where) for group in _by_document(task.instances))
+    built = (document(task, group, where) for group in _group_by_document(task.instances))
     return tuple(map(_with_messages, built)) if benchmark.chat_template else tuple(built)
 
 
@@ -208,7 +208,7 @@ def _with_messages(document: Document) -> Document:
     return replace(document, context="", messages=messages)
 
 
-def _by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
+def _group_by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
     """lm-eval's requests, one list a document, in the task's order."""
     groups: dict[int, list[Any]] = {}
     for instance in instances:
@@ -290,12 +290,12 @@ def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]
     return [*range(from_train), *range(n_train, n_train + from_test)]
 
 
-def _sampling(config: Any, where: str) -> SamplingSettings:
+def _read_sampling(config: Any, where: str) -> SamplingSettings:
     """lm-eval's generation_kwargs and repeats, read as lm-eval reads them."""
     options: dict[str, Any] = config.generation_kwargs
     for name in options:
         if name not in GENERATION_OPTIONS:
-            raise unknown("generation option", name, GENERATION_OPTIONS, where)
+            raise unknown_name("generation option", name, GENERATION_OPTIONS, where)
     temperature = float(options.get("temperature", 0.0))
     if not options.get("do_sample", temperature > 0):
         temperature = 0.0

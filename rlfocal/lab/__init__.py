@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlfocal.base.atomic import replacing
-from rlfocal.base.errors import RunError, unknown
+from rlfocal.base.atomic import replace_path
+from rlfocal.base.errors import RunError, unknown_name
 from rlfocal.extraction.running.processes import run_each
 from rlfocal.lab.recipes import RECIPES, Recipe
 from rlfocal.pool.hub import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, weights_dir
@@ -96,7 +96,7 @@ def _save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
 ) -> None:
     """A killed build leaves no half-written model."""
-    with replacing(path) as staged:
+    with replace_path(path) as staged:
         # Stored in half precision, used in single: half the size for no accuracy that matters.
         model.half().save_pretrained(staged)
         model.config.dtype = "float32"
@@ -124,7 +124,7 @@ def _choose(models: Sequence[str] | None) -> list[Recipe]:
     by_name = {recipe.model: recipe for recipe in RECIPES}
     for model in models or ():
         if model not in by_name:
-            raise unknown("model", model, by_name)
+            raise unknown_name("model", model, by_name)
     return [recipe for recipe in RECIPES if models is None or recipe.model in models]
 
 

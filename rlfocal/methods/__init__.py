@@ -23,13 +23,13 @@ if TYPE_CHECKING:
         entries,
         entry_of,
         every_method,
+        find_methods,
+        list_settings,
         make_method,
         methods_for,
-        named,
         reads_of,
         reads_task,
         register,
-        settable,
         with_references,
     )
     from rlfocal.methods.trained import RLFocal
@@ -51,13 +51,13 @@ __all__ = [
     "entries",
     "entry_of",
     "every_method",
+    "find_methods",
+    "list_settings",
     "make_method",
     "methods_for",
-    "named",
     "reads_of",
     "reads_task",
     "register",
-    "settable",
     "with_references",
 ]
 

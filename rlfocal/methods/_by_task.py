@@ -32,14 +32,14 @@ class PerTaskMethod:
         return f"1, tasks of {MIN_TASK_DOCUMENTS}: {self.method.recipe(n_train)}"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TaskPolicies]:
-        shared = _policies(self.method.fit(train.without_tasks(), seeds))
+        shared = _policies(self.method.fit(train.hide_tasks(), seeds))
         own = {
             task: _policies(self.method.fit(rows, seeds))
-            for task, rows in train.by_task()
+            for task, rows in train.split_by_task()
             if len(rows) >= MIN_TASK_DOCUMENTS
         }
         return [
-            _made(policy, {task: policies[number] for task, policies in own.items()})
+            _make_policies(policy, {task: policies[number] for task, policies in own.items()})
             for number, policy in enumerate(shared)
         ]
 
@@ -49,7 +49,7 @@ class TaskPolicies:
     """Decides by a task's own policy, or by the shared one."""
 
     shared: Policy
-    own: Mapping[str, Policy]
+    by_task: Mapping[str, Policy]
 
     def decide(self, calls: Calls) -> Answers:
         slots = np.full(len(calls), -1, dtype=np.int64)
@@ -57,8 +57,8 @@ class TaskPolicies:
         has_chances = True
         for task in dict.fromkeys(calls.tasks.tolist()):
             rows = np.flatnonzero(calls.tasks == task)
-            part = calls.part(rows)
-            slots[rows], probability = self.own.get(task, self.shared).decide(part)
+            part = calls.select_documents(rows)
+            slots[rows], probability = self.by_task.get(task, self.shared).decide(part)
             calls.adopt(part, rows)
             has_chances &= probability is not None
             chances[rows] = 0.0 if probability is None else probability
@@ -66,21 +66,24 @@ class TaskPolicies:
 
 
 class BudgetedTaskPolicies(TaskPolicies):
-    """The same of policies that can be held to a budget, each on its own train rows."""
+    """Decides by a task's own policy or the shared one, each held to a budget on its own train rows."""
 
-    def within(self, budget: Budget) -> TaskPolicies | None:
-        """None if one of the policies cannot keep to it."""
-        held = {task: _within(policy, budget) for task, policy in {"": self.shared, **self.own}.items()}
+    def hold_to_budget(self, budget: Budget) -> TaskPolicies | None:
+        """The policies held to the budget; None if one of them cannot keep to it."""
+        held = {
+            task: _hold_to_budget(policy, budget)
+            for task, policy in {"": self.shared, **self.by_task}.items()
+        }
         kept = {task: policy for task, policy in held.items() if policy is not None}
         return TaskPolicies(kept.pop(""), kept) if len(kept) == len(held) else None
 
 
-def _made(shared: Policy, own: Mapping[str, Policy]) -> TaskPolicies:
+def _make_policies(shared: Policy, own: Mapping[str, Policy]) -> TaskPolicies:
     return (BudgetedTaskPolicies if isinstance(shared, BudgetedPolicy) else TaskPolicies)(shared, own)
 
 
-def _within(policy: Policy, budget: Budget) -> Policy | None:
-    return policy.within(budget) if isinstance(policy, BudgetedPolicy) else None
+def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
+    return policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None
 
 
 def _policies(fitted: Sequence[Fitted]) -> list[Policy]:

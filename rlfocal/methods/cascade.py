@@ -42,18 +42,18 @@ class Chain(NamedTuple):
 
     order: tuple[int, ...]
     thresholds: tuple[float, ...]
-    """One fewer than there are models."""
+    """The least score at which each model but the last is accepted."""
 
 
 class CascadeTable(NamedTuple):
     """The train data that the search uses."""
 
     scores: Floats
-    """(T, N)"""
+    """(T, N) the score of each model's answer"""
     right: Bools
-    """(T, N)"""
+    """(T, N) whether each model is right"""
     prices: Floats
-    """(N,)"""
+    """(N,) the price of each model"""
 
 
 class CascadeScore(NamedTuple):
@@ -61,7 +61,7 @@ class CascadeScore(NamedTuple):
 
     n_right: int
     cost: float
-    """Mean per document."""
+    """The mean cost of a document."""
     chain: Chain
 
 
@@ -91,7 +91,7 @@ class Cascade:
             open_ &= score < threshold
         return Answers(slots, probability)
 
-    def within(self, budget: Budget) -> Cascade | None:
+    def hold_to_budget(self, budget: Budget) -> Cascade | None:
         """The chain most often right on train among those within the budget there."""
         chain = best_chain(
             self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
@@ -118,12 +118,12 @@ def best_chain(
     scores. Ties: the cheaper, then the order that comes first. `polish`: Nelder-Mead then refines the
     thresholds. None if no model is cheap enough.
     """
-    among = _preselected(table, cost)
+    among = _preselect(table, cost)
     best: CascadeScore | None = None
     for reached in _singles(table, cost, among, amount):
-        best = _better(best, reached)
-    for reached in _longer(table, cost, among, amount, points):
-        best = _better(best, reached)
+        best = _choose_better(best, reached)
+    for reached in _extend_chains(table, cost, among, amount, points):
+        best = _choose_better(best, reached)
     if best is None:
         return None
     return _polish(best, table, cost, amount).chain if polish else best.chain
@@ -156,7 +156,7 @@ def _beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
     return tuple(beliefs)
 
 
-def _preselected(table: CascadeTable, cost: Floats) -> list[int]:
+def _preselect(table: CascadeTable, cost: Floats) -> list[int]:
     """Positions of AMONG models of known cost: the cost-accuracy frontier, then the most accurate."""
     n_right = table.right.sum(axis=0)
     ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
@@ -169,7 +169,7 @@ def _preselected(table: CascadeTable, cost: Floats) -> list[int]:
     return sorted([*front, *rest][:MAX_CANDIDATE_MODELS])
 
 
-def _better(best: CascadeScore | None, other: CascadeScore) -> CascadeScore:
+def _choose_better(best: CascadeScore | None, other: CascadeScore) -> CascadeScore:
     if best is None:
         return other
     return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _COST_SLACK) else best
@@ -181,7 +181,7 @@ def _singles(table: CascadeTable, cost: Floats, among: list[int], amount: float)
             yield CascadeScore(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
 
 
-def _longer(
+def _extend_chains(
     table: CascadeTable, cost: Floats, among: list[int], amount: float, points: int
 ) -> Iterator[CascadeScore]:
     """For every first two models, the best chain of two or three models that starts with them."""
@@ -196,7 +196,7 @@ def _longer(
         cell = bins[i] * shape[1] + bins[j]
         onehot = csr_array((np.ones(T), (cell, np.arange(T))), shape=(shape[0] * shape[1], T))
         stacked = np.column_stack([np.ones(T), right[:, i], right[:, j], right[:, last]])
-        below = _below((onehot @ stacked).reshape(*shape, -1))
+        below = _sum_below((onehot @ stacked).reshape(*shape, -1))
         # below[a, b]: counts over the documents under the a-th threshold of i and the b-th of j.
         n, of_i, of_j, of_last = below[..., 0], below[..., 1], below[..., 2], below[..., 3:]
         so_far = (of_i[-1, -1] - of_i[:, -1:]) + (of_j[:, -1:] - of_j)
@@ -222,7 +222,7 @@ def _edges(scores: Floats, points: int) -> Floats:
     return np.unique(np.quantile(scores, np.linspace(0, 1, points + 2)[1:-1], method="higher"))
 
 
-def _below(counts: Floats) -> Floats:
+def _sum_below(counts: Floats) -> Floats:
     """(A + 1, B + 1, ...) sums over all cells (A, B, ...) before each row and column."""
     padded = np.zeros((counts.shape[0] + 1, counts.shape[1] + 1, *counts.shape[2:]))
     padded[1:, 1:] = counts.cumsum(axis=0).cumsum(axis=1)
@@ -235,7 +235,7 @@ def _threshold(edges: Floats, index: int) -> float:
 
 
 def _shorten(chain: Chain) -> Chain:
-    """Without the models after one that is always accepted."""
+    """The chain without the models behind one that is always accepted."""
     if -math.inf in chain.thresholds:
         end = chain.thresholds.index(-math.inf)
         return Chain(chain.order[: end + 1], chain.thresholds[:end])
@@ -255,7 +255,7 @@ def _polish(start: CascadeScore, table: CascadeTable, cost: Floats, amount: floa
         reached = run(Chain(start.chain.order, tuple(thresholds.tolist())), table, cost)
         if reached.cost > amount + _COST_SLACK:
             return 1.0 + reached.cost - amount
-        best = _better(best, reached)
+        best = _choose_better(best, reached)
         return -reached.n_right / T
 
     first = np.array(start.chain.thresholds)
@@ -283,7 +283,7 @@ def log_odds(probability: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Logistic:
-    """σ(w · x + b)"""
+    """A logistic regression with one output, σ(w · x + b)."""
 
     weights: Floats
     bias: float
@@ -346,7 +346,7 @@ class RightByOutput:
     """How likely a model is right, by a logistic regression of its own on features of its output."""
 
     regressions: tuple[Logistic, ...]
-    """One per model."""
+    """One regression for each model."""
     features: Callable[[Dataset, int], Floats]
     """(T, D) of a model's output"""
 
@@ -360,5 +360,5 @@ class RightByOutput:
 
 
 def top_log_odds(documents: Dataset, model: int) -> Floats:
-    """(T, 1)"""
+    """(T, 1) the log-odds of each document's likeliest slot"""
     return log_odds(top_probability_of(documents, model))[:, None]

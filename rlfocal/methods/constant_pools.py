@@ -70,16 +70,16 @@ class ChosenPool:
     fusion: PoolFusion
     train: Dataset
     pools: Bools
-    """(P, N)"""
+    """(P, N) the pools that were tried"""
     accuracies: Floats
-    """(P,)"""
+    """(P,) the train accuracy of each pool"""
 
     def decide(self, calls: Calls) -> Answers:
         return self.best.decide(calls)
 
-    def within(self, budget: Budget) -> Policy | None:
+    def hold_to_budget(self, budget: Budget) -> Policy | None:
         """The best of the pools within the budget; None if there is none."""
-        borne = affordable(self.pools, self.train.mean_costs, budget)
+        borne = can_afford(self.pools, self.train.mean_costs, budget)
         if not borne.any():
             return None
         best = np.where(borne, self.accuracies, -1.0).argmax()
@@ -102,7 +102,7 @@ def accuracy_on(documents: Dataset, policy: Policy) -> float:
     return float(((predictions == documents.labels) & (documents.labels >= 0)).mean())
 
 
-def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:
+def can_afford(pools: Bools, prices: Floats, budget: Budget) -> Bools:
     """(P,) whether the budget can pay for each of the pools (P, N); false if a member's price is unknown."""
     each = np.ones(pools.shape[1]) if budget.unit == "models" else prices
     # Sums of prices are inexact in binary, and a budget may equal one of them.

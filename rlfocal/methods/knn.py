@@ -1,4 +1,4 @@
-"""k nearest questions: each model's score is how often it was right on them; and the same with a guard.
+"""Routing by the k nearest questions: each model's score is how often it was right on them.
 
 Neighbours may be found by questions, by the models' outputs so far, or by both.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import unknown
+from rlfocal.base.errors import unknown_name
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
@@ -37,10 +37,10 @@ _BLOCK_DOCUMENTS = 1024
 class Neighbours(NamedTuple):
     """The train documents most similar to each of T documents."""
 
-    at: Ints
-    """(T, k) their positions, the most similar first; ties: the earlier one."""
+    positions: Ints
+    """(T, k) positions of the neighbours, the most similar first; ties: the earlier one."""
     similarity: Floats
-    """(T, k)"""
+    """(T, k) the neighbours' similarities"""
 
     @property
     def known(self) -> Bools:
@@ -74,7 +74,7 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> It
 def closeness(
     train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS
 ) -> Iterator[tuple[slice, Floats]]:
-    """As `cosines`, but 1 / (1 + Euclidean distance): for vectors whose lengths carry meaning."""
+    """Similarities 1 / (1 + Euclidean distance), for vectors whose lengths carry meaning."""
     squares = (train**2).sum(axis=1)
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
@@ -84,25 +84,28 @@ def closeness(
         yield rows, (1 / (1 + np.sqrt(np.maximum(squared, 0.0).round(9)))).round(9)
 
 
-def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
+def find_nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
     """The k most similar train documents (all if there are fewer), from `cosines` or `closeness`.
 
     `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
     """
-    blocks = [_top(_without_itself(rows, part) if others else part, k, others) for rows, part in similarities]
+    blocks = [
+        _top(_mask_own_similarity(rows, part) if others else part, k, others) for rows, part in similarities
+    ]
     if not blocks:
         return Neighbours(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
     return Neighbours(
-        np.concatenate([part.at for part in blocks]), np.concatenate([part.similarity for part in blocks])
+        np.concatenate([part.positions for part in blocks]),
+        np.concatenate([part.similarity for part in blocks]),
     )
 
 
-def without_itself(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
+def compare_with_others(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
     """The similarities of train documents to one another, with -inf for each to itself."""
-    return ((rows, _without_itself(rows, part)) for rows, part in similarities)
+    return ((rows, _mask_own_similarity(rows, part)) for rows, part in similarities)
 
 
-def _without_itself(rows: slice, similarity: Floats) -> Floats:
+def _mask_own_similarity(rows: slice, similarity: Floats) -> Floats:
     others = similarity.copy()
     others[np.arange(len(others)), np.arange(rows.start, rows.stop)] = -np.inf
     return others
@@ -131,7 +134,7 @@ def unit(vectors: Floats) -> Floats:
     return scaled
 
 
-NEIGHBOURS = ("text", "outputs", "both")
+NEIGHBOUR_SPACES = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3
 """Weight of the question's unit vector beside the outputs' vector, which has length 1 too."""
 
@@ -142,9 +145,9 @@ class SimilarityEncoder:
 
     by: str
     encoder: Encoder | None
-    """None if questions are not read."""
+    """The encoder of questions; None if questions are not read."""
     width: int
-    """Slots used per model."""
+    """The number of slots used of each model."""
 
     def vectors(self, outputs: Dataset, models: Sequence[int]) -> Floats:
         """(T, D) vectors of documents for which these models were called.
@@ -164,23 +167,23 @@ class SimilarityEncoder:
 
 def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
     """Raises InputError if `by` is not one of NEIGHBOURS."""
-    if by not in NEIGHBOURS:
-        raise unknown("neighbours", by, NEIGHBOURS, "a selector by neighbours")
+    if by not in NEIGHBOUR_SPACES:
+        raise unknown_name("neighbours", by, NEIGHBOUR_SPACES, "a selector by neighbours")
     reads = fit_encoder(encoder, questions_of(train)) if by != "outputs" else None
     return SimilarityEncoder(by, reads, train.probs.shape[2])
 
 
-def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
+def find_similar(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
     """The k nearest train documents; ties: the first. `others`: of train itself, each without itself."""
-    return nearest(closeness(train, vectors), k, others=others)
+    return find_nearest(closeness(train, vectors), k, others=others)
 
 
 def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
     """(T, A) mean over the k nearest documents of the value on train (n, A) of each of A actions; where none
     is similar, over all of train."""
-    means = np.tile(values.mean(axis=0), (len(neighbours.at), 1))
-    if neighbours.at.shape[1]:
-        means[neighbours.known] = mean_over(values, neighbours.at[neighbours.known, :k])
+    means = np.tile(values.mean(axis=0), (len(neighbours.positions), 1))
+    if neighbours.positions.shape[1]:
+        means[neighbours.known] = mean_over(values, neighbours.positions[neighbours.known, :k])
     return means
 
 
@@ -214,7 +217,7 @@ class KNN(MethodBase):
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
     encoder: str = TFIDF
     willingness: Worth = math.inf
-    """W"""
+    """W, the worth of a right answer beside prices"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         weight = 1 / self.willingness
@@ -234,16 +237,16 @@ class NeighbourScores(ModelScorer):
     vectors: Floats
     """(n, D) of the train questions"""
     values: Floats
-    """(n, N) of the models there, such as whether each was right"""
+    """(n, N) a value of each model on each train question, such as whether it was right"""
     k: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        neighbours = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
+        neighbours = find_nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
         return local_mean(neighbours, self.values, self.k)
 
     def train_scores(self) -> Floats:
         """Each document's scores without itself as a neighbour."""
-        neighbours = nearest(cosines(self.vectors, self.vectors), self.k, others=True)
+        neighbours = find_nearest(cosines(self.vectors, self.vectors), self.k, others=True)
         return local_mean(neighbours, self.values, self.k)
 
 
@@ -281,7 +284,7 @@ class PairedComparison(NamedTuple):
     gain: Floats
     """(T, N) weighted mean of c_m - c_fallback"""
     error: Floats
-    """(T, N) its standard error; inf where there is no neighbour"""
+    """(T, N) the mean's standard error; inf where there is no neighbour"""
 
 
 @dataclass(frozen=True)
@@ -293,16 +296,16 @@ class GuardedRouter(PricedRouter):
     vectors: Floats
     """(n, D) of the train questions"""
     right: Floats
-    """(n, N) whether each model was right on them"""
+    """(n, N) whether each model was right on the train questions"""
     prices: Floats
-    """(N,)"""
+    """(N,) the price of each model"""
     price_weight: float = 0.0
     """How much accuracy a cent per 1,000 queries is worth."""
 
     def decide(self, calls: Calls) -> Answers:
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
-        paired = self._paired(similarities, fallback)
+        paired = self._compare_with_fallback(similarities, fallback)
         return ask(calls, self._pick(paired, fallback, self.price_weight), paired.level)
 
     @property
@@ -323,7 +326,9 @@ class GuardedRouter(PricedRouter):
         best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
         return np.where(passes.any(axis=1), best, fallback)
 
-    def _paired(self, similarities: Iterator[tuple[slice, Floats]], fallback: int) -> PairedComparison:
+    def _compare_with_fallback(
+        self, similarities: Iterator[tuple[slice, Floats]], fallback: int
+    ) -> PairedComparison:
         parts = [self._paired_block(part, fallback) for _, part in similarities]
         if not parts:
             none = np.empty((0, self.right.shape[1]))
@@ -354,8 +359,8 @@ class GuardedRouter(PricedRouter):
     def mean_train_price(self, weight: float) -> float:
         fallback = self._fallback(weight)
         if fallback not in self._pairs_on_train:
-            others = without_itself(cosines(self.vectors, self.vectors))
-            self._pairs_on_train[fallback] = self._paired(others, fallback)
+            others = compare_with_others(cosines(self.vectors, self.vectors))
+            self._pairs_on_train[fallback] = self._compare_with_fallback(others, fallback)
         return float(self.prices[self._pick(self._pairs_on_train[fallback], fallback, weight)].mean())
 
     @cached_property

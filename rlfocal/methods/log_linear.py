@@ -16,13 +16,13 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import RunError
 from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.text import RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
+from rlfocal.data.text import TEXT_RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
 from rlfocal.statistics.calibration import top_probability
-from rlfocal.statistics.votes import first_given
+from rlfocal.statistics.votes import find_earliest_slots
 
-RIDGE = 1e-3
+WEIGHT_RIDGE = 1e-3
 GRADIENT_TOLERANCE = (
     1e-4  # the largest gradient entry of the mean loss, by the largest |x|, that counts as converged
 )
@@ -44,7 +44,7 @@ _RIDGE_SEARCH_OPTIONS = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
 class LogLinear(MethodBase):
     """The log-linear pool of all models."""
 
-    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = RIDGE
+    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = WEIGHT_RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
         return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_), self.ridge)]
@@ -71,16 +71,16 @@ class LogLinearText(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
         everyone = np.ones(len(train.models), dtype=np.bool_)
         encoder = fit_encoder(self.encoder, questions_of(train))
-        examples = Examples.of(train, everyone, encoder.encode(questions_of(train)))
+        examples = Examples.from_dataset(train, everyone, encoder.encode(questions_of(train)))
 
         def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
             pool, others, tested = examples.start, examples.take(fitted), examples.take(held)
-            for ridge in RIDGES:
-                pool, _ = minimise(others, pool, RIDGE, ridge, _RIDGE_SEARCH_OPTIONS)
+            for ridge in TEXT_RIDGES:
+                pool, _ = minimise(others, pool, WEIGHT_RIDGE, ridge, _RIDGE_SEARCH_OPTIONS)
                 yield tested.loss(pool)[0]
 
         ridge = ridge_by_folds(len(examples.labels), held_out_losses)
-        pool = _converged(examples, RIDGE, ridge, f"log_linear+text of {train.benchmark!r}")
+        pool = _minimise(examples, WEIGHT_RIDGE, ridge, f"log_linear+text of {train.benchmark!r}")
         return [LogLinearPool(everyone, *pool, encoder)]
 
 
@@ -88,9 +88,9 @@ class Parameters(NamedTuple):
     """What is learned of M models."""
 
     weights: Floats
-    """(M,) w"""
+    """(M,) w, a weight for each model"""
     biases: Floats
-    """(C,) b"""
+    """(C,) b, a bias for each slot"""
     by_text: Floats
     """(D, C) v; for free answers (D, M)"""
 
@@ -100,15 +100,15 @@ class LogLinearPool:
     """Answers the slot c with the highest Σ_i w_i x_ic + b_c over the members i; text may shift b or w."""
 
     members: Bools
-    """(N,)"""
+    """(N,) which models are members"""
     weights: Floats
     """(M,) w, one per member"""
     biases: Floats
-    """(C,) b"""
+    """(C,) b, a bias for each slot"""
     by_text: Floats | None = None
-    """As in `Parameters`."""
+    """The shifts by text features, as in `Parameters`."""
     encoder: Encoder | None = None
-    """None: the text is not read."""
+    """The encoder of the text; None: the text is not read."""
 
     def decide(self, calls: Calls) -> Answers:
         documents = calls.call(self.members)
@@ -117,20 +117,20 @@ class LogLinearPool:
         if self.encoder is not None and self.by_text is not None:
             shift = self.encoder.encode(questions_of(calls)) @ self.by_text
             logits += shift if calls.kind == "choices" else np.einsum("tmc,tm->tc", x, shift)
-        return highest(logits, x, exists, documents.kind)
+        return answer_highest(logits, x, exists, documents.kind)
 
 
-def highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answers:
+def answer_highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answers:
     """The existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
     top = exists & (logits == logits.max(axis=1, keepdims=True))
-    winner = first_given(top, x > 0) if kind == "answers" else top.argmax(axis=1)
+    winner = find_earliest_slots(top, x > 0) if kind == "answers" else top.argmax(axis=1)
     slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
     return Answers(slots, top_probability(logits, exists))
 
 
-def fit_log_linear(train: Dataset, members: Bools, ridge: float = RIDGE) -> LogLinearPool:
+def fit_log_linear(train: Dataset, members: Bools, ridge: float = WEIGHT_RIDGE) -> LogLinearPool:
     """The log-linear pool of the `members` (N,), fitted by L-BFGS to convergence.
 
     Minimises the cross-entropy summed over the train documents + ridge / 2 · Σ w². For choices, x is the
@@ -140,8 +140,8 @@ def fit_log_linear(train: Dataset, members: Bools, ridge: float = RIDGE) -> LogL
 
     Raises RunError if the fit does not converge.
     """
-    examples = Examples.of(train, members, np.zeros((len(train), 0)))
-    pool = _converged(examples, ridge, np.inf, f"the log-linear pool of {train.benchmark!r}")
+    examples = Examples.from_dataset(train, members, np.zeros((len(train), 0)))
+    pool = _minimise(examples, ridge, np.inf, f"the log-linear pool of {train.benchmark!r}")
     return LogLinearPool(members, *pool)
 
 
@@ -150,16 +150,16 @@ class Examples(NamedTuple):
 
     kind: Kind
     x: Floats
-    """(M, n, C)"""
+    """(M, n, C) the members' evidence for each slot"""
     closed: Floats
     """(n, C) -inf where there is no slot, else 0"""
     text: Floats
-    """(n, D)"""
+    """(n, D) the text features"""
     labels: Ints
-    """(n,)"""
+    """(n,) the right slot"""
 
     @classmethod
-    def of(cls, train: Dataset, members: Bools, text: Floats) -> Examples:
+    def from_dataset(cls, train: Dataset, members: Bools, text: Floats) -> Examples:
         x, exists = evidence(train, members)
         taught = (train.labels >= 0) & exists[np.arange(len(train)), train.labels]
         by_model = np.ascontiguousarray(x[taught].transpose(1, 0, 2))
@@ -171,7 +171,7 @@ class Examples(NamedTuple):
 
     @property
     def start(self) -> Parameters:
-        """Equal weights."""
+        """Parameters with equal weights and no biases, where a fit begins."""
         M, _, C = self.x.shape
         by_text = np.zeros((self.text.shape[1], C if self.kind == "choices" else M))
         return Parameters(np.full(M, 1 / M), np.zeros(C), by_text)
@@ -231,7 +231,7 @@ def minimise(
     return parts_of(minimum.x), float(np.abs(minimum.jac).max())
 
 
-def _converged(examples: Examples, ridge: float, text_ridge: float, what: str) -> Parameters:
+def _minimise(examples: Examples, ridge: float, text_ridge: float, what: str) -> Parameters:
     """The minimum; where nothing can be learned, the start. Raises RunError if it is not reached."""
     if not len(examples.labels):
         return examples.start
@@ -278,7 +278,7 @@ class OnlineLogLinear(MethodBase):
         x, exists = evidence(train, everyone)
         bends = np.zeros((len(parameters), len(parameters)))
         for row in range(len(train)):
-            bends += seen(parameters, features(x[row], train.kind), exists[row]).curvature
+            bends += make_document(parameters, features(x[row], train.kind), exists[row]).curvature
         counts = min(1.0, self.memory / max(len(train), 1))
         return [NewtonPool(parameters, counts * bends + MIN_CURVATURE * np.eye(len(bends)), self.memory)]
 
@@ -318,7 +318,7 @@ class UnlabelledDocument(NamedTuple):
     """One document, before its label is known."""
 
     chances: Floats
-    """(C,)"""
+    """(C,) the probability of each slot"""
     curvature: Floats
     """(K, K) of the cross-entropy, whatever the label"""
 
@@ -330,8 +330,8 @@ def features(x: Floats, kind: Kind) -> Floats:
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def seen(parameters: Floats, given: Floats, exists: Bools) -> UnlabelledDocument:
-    """From features (C, K) and which slots exist (C,)."""
+def make_document(parameters: Floats, given: Floats, exists: Bools) -> UnlabelledDocument:
+    """A document, by features (C, K) and which slots exist (C,)."""
     if not exists.any():
         return UnlabelledDocument(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
     logits = np.where(exists, given @ parameters, -np.inf)
@@ -349,7 +349,7 @@ def newton_step(
     A <- γ A + (1 - γ) LEAST_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory),
     g the gradient of the right slot's log-chance and H its negative curvature.
     """
-    chances, curvature = seen(parameters, given, exists)
+    chances, curvature = make_document(parameters, given, exists)
     keep = np.exp(-1 / memory)
     precision = keep * precision + (1 - keep) * MIN_CURVATURE * np.eye(len(parameters)) + curvature
     slope = given[label] - chances @ given

@@ -14,8 +14,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide, least_enough
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.knn import NEIGHBOURS, SimilarityEncoder, alike, fit_likeness, local_mean
-from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
+from rlfocal.methods.knn import NEIGHBOUR_SPACES, SimilarityEncoder, find_similar, fit_likeness, local_mean
+from rlfocal.methods.log_linear import WEIGHT_RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.reference import best_on_train
 from rlfocal.methods.registry import MethodBase, answer_policy
 
@@ -51,7 +51,7 @@ class OutputsKnn(MethodBase):
     """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
     probes: Annotated[int, Range(1, 3)] = 1
     """Number of models asked first."""
-    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = RIDGE
+    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = WEIGHT_RIDGE
     """Ridge of the log-linear pools."""
     encoder: str = TFIDF
 
@@ -73,7 +73,7 @@ class OutputsKnn(MethodBase):
 
 def _kinds(train: Dataset) -> tuple[str, ...]:
     """The kinds of similarity to try; texts only if there are any."""
-    return NEIGHBOURS if any(train.questions) else ("outputs",)
+    return NEIGHBOUR_SPACES if any(train.questions) else ("outputs",)
 
 
 def _mask(models: Sequence[int], documents: Dataset) -> Bools:
@@ -84,7 +84,7 @@ def _mask(models: Sequence[int], documents: Dataset) -> Bools:
 class ActionValues:
     """The value of each action on similar documents, and how often that choice is right on train."""
 
-    likeness: SimilarityEncoder
+    encoder: SimilarityEncoder
     k: int
     known: Floats
     """(n, D) train documents as vectors."""
@@ -96,21 +96,21 @@ class ActionValues:
 
     def __call__(self, outputs: Dataset, probes: Sequence[int]) -> Floats:
         """(T, A)"""
-        neighbours = alike(self.known, self.likeness.vectors(outputs, probes), self.k)
+        neighbours = find_similar(self.known, self.encoder.vectors(outputs, probes), self.k)
         return local_mean(neighbours, self.right, self.k)
 
 
 def fit_value(
-    likeness: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
+    encoder: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
 ) -> ActionValues:
     """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
-    vectors = likeness.vectors(outputs, probes)
-    nearest = alike(vectors, vectors, NEIGHBOUR_COUNTS[-1], others=True)
+    vectors = encoder.vectors(outputs, probes)
+    nearest = find_similar(vectors, vectors, NEIGHBOUR_COUNTS[-1], others=True)
     tried = []
     for k in NEIGHBOUR_COUNTS:
         values = local_mean(nearest, right, k)
-        n_right = right[np.arange(len(right)), _best(values, None)].sum()
-        tried.append(ActionValues(likeness, k, vectors, right, values, float(n_right)))
+        n_right = right[np.arange(len(right)), _choose_actions(values, None)].sum()
+        tried.append(ActionValues(encoder, k, vectors, right, values, float(n_right)))
     return max(tried, key=lambda value: value.n_right)
 
 
@@ -130,7 +130,7 @@ class Selector:
     def decide(self, calls: Calls) -> Answers:
         models = np.arange(len(calls.models))
         value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
-        action = _best(value, self.tolls)
+        action = _choose_actions(value, self.tolls)
         asked = np.array([-1, *self.more])[action]
         outputs = calls.call(asked[:, None] == models)
         slots = np.full(len(calls), -1, dtype=np.int64)
@@ -139,26 +139,29 @@ class Selector:
             slots[here] = decide(pool, outputs.take(here)).predictions
         return Answers(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
 
-    def within(self, budget: Budget) -> Selector | None:
-        """With the smallest λ that keeps to the budget on train; None if the probes alone exceed it."""
+    def hold_to_budget(self, budget: Budget) -> Selector | None:
+        """The selector with the smallest λ that keeps to the budget on train; None if the probes alone exceed
+        it.
+        """
         cost = budget.costs(self.prices)
         first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
         left = budget.amount - first + 1e-9
         if left < 0:
             return None
 
-        def tolls(toll: float) -> Floats:
+        def scale_costs(toll: float) -> Floats:
             return np.where(np.isfinite(extra), toll * np.where(np.isfinite(extra), extra, 0.0), np.inf)
 
-        def keeps(toll: float) -> bool:
-            return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
+        def keeps_budget(toll: float) -> bool:
+            return bool(extra[_choose_actions(self.value.left_out, scale_costs(toll))].mean() <= left)
 
         # No gain exceeds 1, so a model with a toll of 2 is never asked.
         most = 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
-        return replace(self, tolls=tolls(0.0 if keeps(0.0) else least_enough(keeps, 0.0, most, 50)))
+        toll = 0.0 if keeps_budget(0.0) else least_enough(keeps_budget, 0.0, most, 50)
+        return replace(self, tolls=scale_costs(toll))
 
 
-def _best(value: Floats, tolls: Floats | None) -> Ints:
+def _choose_actions(value: Floats, tolls: Floats | None) -> Ints:
     """(T,) the action with the highest value (T, A) less its toll; ties: no more, then the better model."""
     action: Ints = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
     return action

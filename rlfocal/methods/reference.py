@@ -147,7 +147,7 @@ class Votes:
     """The slot with the highest sum of votes."""
 
     weights: Floats
-    """(N,)"""
+    """(N,) the weight of each model's vote"""
 
     def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
@@ -223,12 +223,14 @@ class LatestCorrectPolicy:
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Without labels: always at random."""
+        """Asks a model at random for every document, as there are no labels."""
         nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
         return ask(calls, self._pick(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the others are called too: a label shows only which of the called were right."""
+        """Calls the other models after each answer, as a label shows only which of the called ones were
+        right.
+        """
         rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
         everyone[self.among] = True
         before = np.zeros((1, len(self.among)), dtype=np.bool_)

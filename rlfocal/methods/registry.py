@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import RIVALS, RL_FOCAL, START, TEAM_LOG_LINEAR
+from rlfocal.base.names import RIVALS, RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import PerTaskMethod
@@ -40,7 +40,7 @@ a rival."""
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Where trained agents are saved, and whether saved ones are reused instead of training again."""
+    """The folder that keeps trained agents, and whether saved ones are used instead of training again."""
 
     folder: Path
     reuse: bool = True
@@ -52,7 +52,7 @@ class MethodBase:
     """What most methods share: no seed changes them, and one text stands for what they fit and decide."""
 
     revision = "1"
-    """Raised when the method would fit or decide otherwise than before."""
+    """A text that changes when the method would fit or decide otherwise than before."""
     named: ClassVar[str] = ""
     """The name of its entry."""
 
@@ -69,13 +69,13 @@ class MethodArguments:
     """What a method may be built with."""
 
     argument: str | None = None
-    """What follows the colon of its name."""
+    """The text behind the colon of the method's name."""
     store: CheckpointStore | None = None
-    """Without one, nothing trained is saved."""
+    """The store of trained agents; without one, nothing trained is saved."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the method to override, with their values."""
     on_progress: Callable[[float], None] | None = None
-    """Called with the share of a fit that is finished, from 0 to 1."""
+    """A function called with the finished share of a fit, 0 to 1."""
 
     @property
     def size(self) -> int | None:
@@ -89,9 +89,9 @@ class Entry:
 
     name: str
     asks: str
-    """Which models it asks, in words."""
+    """A phrase that says which models the method asks."""
     answers: str
-    """How it fuses their outputs, in words."""
+    """A phrase that says how the method fuses the outputs."""
     role: Role = "rival"
     reads: tuple[Reads, ...] = ()
     """What its choices depend on: a task's name, which is hidden from all other methods, the question, the
@@ -107,7 +107,7 @@ class Entry:
     needs_setting: str = ""
     """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
-    """Where the method comes from."""
+    """A phrase that says where the method comes from."""
     differs: str = ""
     """What is done differently from the source, and why."""
     argument: Literal["size", "model", "name"] | None = None
@@ -121,7 +121,7 @@ class Entry:
     is_in_all: bool = True
     """Whether it runs when all methods are requested."""
     make: Callable[[MethodArguments], Method] | None = None
-    """None: it is called without arguments."""
+    """The function that builds the method; None: its class is called without arguments."""
     package: str = ""
     """The other package that it comes from; empty: it is rlfocal's."""
     space: Mapping[str, Space] = field(default_factory=dict)
@@ -138,14 +138,14 @@ class Entry:
     @property
     def needs_in_words(self) -> str:
         """What the data must have, for tables; empty if any data will do."""
-        needs = [_WORDS[need] for need in self.needs]
+        needs = [_NEED_WORDS[need] for need in self.needs]
         needs += ["numbered choices"] if self.kinds == ("choices",) else []
         needs += ["free answers"] if self.kinds == ("answers",) else []
         needs += ["--protocol online"] if self.protocols == ("online",) else []
         needs += [f"--set {self.name}.{self.needs_setting}=..."] if self.needs_setting else []
         return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
 
-    def lacks(
+    def explain_missing(
         self, data: Dataset, protocol: str, settings: Settings | None = None, per: str = "benchmark"
     ) -> str | None:
         """What the data or the settings lack for it, in words; None if it can run."""
@@ -168,7 +168,7 @@ class Entry:
             return f"needs at least {self.fewest_models} models"
         if missing:
             who = f", which {', '.join(data.sampled)} lack" if missing[0] == "log-probs" else ""
-            return f"needs {_WORDS[missing[0]]}{who}"
+            return f"needs {_NEED_WORDS[missing[0]]}{who}"
         needed, given = self.needs_setting, settings or {}
         is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
@@ -178,7 +178,7 @@ class Entry:
         return n_models >= self.fewest_models and kind in self.kinds and protocol in self.protocols
 
 
-_WORDS: dict[Need, str] = {
+_NEED_WORDS: dict[Need, str] = {
     "questions": "the texts of the questions",
     "choice texts": "the texts of the choices",
     "passes": "several sampled passes per document",
@@ -228,7 +228,7 @@ def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[
 
 
 def _plus_task(entry: Entry) -> Entry:
-    """The same method with the task's name as an input."""
+    """The entry of the same method with the task's name as an input."""
     make = entry.make
     assert make is not None
     is_input = entry.with_task == "as an input"
@@ -279,7 +279,7 @@ def _load_packages() -> None:
         _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in theirs})
 
 
-def named(*roles: Role) -> tuple[str, ...]:
+def find_methods(*roles: Role) -> tuple[str, ...]:
     """The methods of these roles."""
     return tuple(name for name, entry in entries().items() if entry.role in roles)
 
@@ -298,7 +298,7 @@ def every_method(
     for entry in entries().values():
         if entry.is_in_all and (entry.names or not entry.needs_argument):
             for name in [f"{entry.name}:{argument}" for argument in entry.names] or [entry.name]:
-                reason = entry.lacks(data, protocol, settings, per)
+                reason = entry.explain_missing(data, protocol, settings, per)
                 if reason is None:
                     named.append(name)
                 else:
@@ -311,16 +311,16 @@ def with_references(
 ) -> list[str]:
     """Each name once; if RL-Focal is among them, then also the reference policies that the data admit, and
     the start of `rl_focal` with `log_linear` on its models."""
-    if not set(names) & set(named("rl_focal")):
+    if not set(names) & set(find_methods("rl_focal")):
         return list(dict.fromkeys(names))
     start = [
         f"{control}{end}"
         for end in ("", PLUS_TASK)
         if RL_FOCAL[0] + end in names
-        for control in (START, TEAM_LOG_LINEAR)
+        for control in (START_METHOD, TEAM_LOG_LINEAR)
     ]
-    registered, every = entries(), (*start, *named("reference", "ceiling"))
-    beside = [name for name in every if registered[name].lacks(data, protocol, per=per) is None]
+    registered, every = entries(), (*start, *find_methods("reference", "ceiling"))
+    beside = [name for name in every if registered[name].explain_missing(data, protocol, per=per) is None]
     return list(dict.fromkeys([*names, *beside]))
 
 
@@ -344,7 +344,7 @@ def entry_of(name: str) -> Entry:
     if entry is None and base.removesuffix(PLUS_TASK) in RIVALS:
         raise InputError(f"method {base} is in a package of its own: in a checkout, pip install ./rivals")
     if entry is None or (colon and not entry.argument) or (not colon and entry.needs_argument):
-        raise unknown("method", name, [each.pattern for each in registered.values()])
+        raise unknown_name("method", name, [each.pattern for each in registered.values()])
     return entry
 
 
@@ -361,14 +361,14 @@ def check_methods(
     for name in names:
         entry, argument = entry_of(name), name.partition(":")[2]
         if entry.argument == "model" and argument not in data.models:
-            raise unknown("model", argument, data.models, f"method {name!r}")
+            raise unknown_name("model", argument, data.models, f"method {name!r}")
         if entry.argument == "name" and argument not in entry.names:
-            raise unknown("name", argument, entry.names, f"method {entry.name!r}")
+            raise unknown_name("name", argument, entry.names, f"method {entry.name!r}")
         is_size = argument.isdecimal() and 1 <= int(argument) <= len(data.models)
         if entry.argument == "size" and ":" in name and not is_size:
             most = len(data.models)
             raise InputError(f"method {name!r}: {argument!r} is not a valid pool size; use 1 to {most}")
-        if reason := entry.lacks(data, protocol, settings, per):
+        if reason := entry.explain_missing(data, protocol, settings, per):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )
@@ -387,22 +387,22 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
     """The method with these settings. Raises InputError for one that it has not, or of another type."""
     if isinstance(method, PerTaskMethod):
         return replace(method, method=_with_settings(method.method, settings, name))
-    defaults = settable(method)
+    defaults = list_settings(method)
     for setting in settings:
         if setting not in defaults:
-            raise unknown("setting", setting, defaults, f"method {name!r}")
+            raise unknown_name("setting", setting, defaults, f"method {name!r}")
     given = {key: read_value(str(value), defaults[key], f"{name}.{key}") for key, value in settings.items()}
     if isinstance(method, OwnSettings):
         return method.with_settings(given)
     return replace(method, **given) if given and is_dataclass(method) else method
 
 
-def settable(method: Method) -> dict[str, Any]:
+def list_settings(method: Method) -> dict[str, Any]:
     """A method's settings with their defaults."""
     if isinstance(method, PerTaskMethod):
-        return settable(method.method)
+        return list_settings(method.method)
     if isinstance(method, OwnSettings):
-        return method.settable()
+        return method.list_settings()
     if not is_dataclass(method):
         return {}
     return {f.name: f.default for f in fields(method) if isinstance(f.default, str | int | float)}

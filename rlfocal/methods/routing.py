@@ -37,11 +37,11 @@ class ModelScorer(ABC):
     """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
 
     questions: tuple[str, ...]
-    """train's"""
+    """The train questions."""
 
     @abstractmethod
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        """(T, N)"""
+        """(T, N) a score for each question and model"""
 
     def train_scores(self) -> Floats:
         """(T, N) scores of the train documents: held-out ones where that is cheap, here in-sample."""
@@ -55,8 +55,10 @@ class PricedRouter(ABC):
     """(N,) cents per 1,000 queries; NaN where unknown"""
     price_weight: float
 
-    def within(self, budget: Budget) -> Self | None:
-        """At most one model each; in cents, with the smallest price weight within the budget on train."""
+    def hold_to_budget(self, budget: Budget) -> Self | None:
+        """The router of one model a query; in cents, with the smallest price weight that keeps to the budget
+        on train.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)

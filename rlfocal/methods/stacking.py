@@ -11,7 +11,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
+from rlfocal.data.text import TEXT_RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
 from rlfocal.statistics.calibration import top_probability
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 INVERSE_RIDGE = 0.1
-"""scikit-learn's C."""
+"""The inverse strength of the ridge, scikit-learn's C."""
 _FOLD_TOLERANCE = 1e-3
 """Held-out losses rank the ridges long before a fit has converged."""
 
@@ -95,7 +95,7 @@ class StackedPolicy:
     """Answers the likeliest of a document's choices that was ever right in train."""
 
     encoder: Encoder | None
-    """None: the text is not read."""
+    """The encoder of the text; None: the text is not read."""
     asks: bool
     """Whether all models are asked, or none."""
     regression: Regression
@@ -113,7 +113,7 @@ class StackedPolicy:
 def fit_stacked(
     train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True
 ) -> StackedPolicy:
-    """From the log-probs of train, if it `asks`, and its texts, if an encoder is named."""
+    """A regression on the log-probs of train, if it `asks`, and on its texts, if an encoder is named."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
     features = log_prob_features(train) if asks else np.zeros((len(train), 0))
     regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
@@ -146,7 +146,7 @@ class Regression:
     scale: Floats
     """(F,) their standard deviations"""
     model: LogisticRegression | None
-    """None if fewer than two choices were ever right."""
+    """The fitted regression; None if fewer than two choices were ever right."""
 
     def log_chances(self, others: Floats, text: Floats) -> Floats:
         """(T, classes) from the other features (T, F) and the text features (T, D)."""
@@ -183,11 +183,11 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
         present = np.unique(labels[fitted])
         tested = held[np.isin(labels[held], present)]
         if len(present) < 2 or not len(tested):
-            yield from np.zeros(len(RIDGES))
+            yield from np.zeros(len(TEXT_RIDGES))
             return
         model = _regression(inverse_ridge, _FOLD_TOLERANCE)
         model.warm_start = True
-        for ridge in RIDGES:
+        for ridge in TEXT_RIDGES:
             given = _side_by_side(others, text, ridge, inverse_ridge)
             model.fit(given[fitted], labels[fitted])
             log_p = model.predict_log_proba(given[tested])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rlfocal.base.names import RL_FOCAL, START, TEAM_LOG_LINEAR
+from rlfocal.base.names import RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Policy
 from rlfocal.methods.log_linear import fit_log_linear
@@ -46,20 +46,20 @@ class Start(MethodBase):
         from rlfocal.methods.rl_focal.agents import PoolAgents
 
         # No seed matters to the start, and no episode.
-        agents = self.agents.stored(train, 0)
+        agents = self.agents.load_agents(train, 0)
         if agents is None:
             [agents] = replace(self.agents, store=None, changes={"joint_episodes": 0}).fit(train, [0])
-        if not isinstance(agents, PoolAgents) or agents.simple is None:
+        if not isinstance(agents, PoolAgents) or agents.simple_policies is None:
             single = BestSingleModel().fit(train, seeds)
             return [*single]
-        at_start = agents.at_start()
+        at_start = agents.restore_start()
         return [at_start if self.keeps_fusion else fit_log_linear(train, at_start.team)]
 
 
 _enter(
-    START,
+    START_METHOD,
     "the best constant pool: where `rl_focal` starts",
     "as `rl_focal` before training: a log-linear ensemble, weighted by the log-odds of accuracies",
     keeps_fusion=True,
 )
-_enter(TEAM_LOG_LINEAR, f"as `{START}`", "as `log_linear`", keeps_fusion=False)
+_enter(TEAM_LOG_LINEAR, f"as `{START_METHOD}`", "as `log_linear`", keeps_fusion=False)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
@@ -47,7 +47,7 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
     is not RL-Focal's."""
     refuse_gone(f"method {method}")
     if method not in _CONFIGURE:
-        raise unknown("method", method, _CONFIGURE, "RL-Focal")
+        raise unknown_name("method", method, _CONFIGURE, "RL-Focal")
     own: Callable[[int], Any] = _CONFIGURE[method]
     return replace(own(n_train), **(changes or {}))
 
@@ -78,17 +78,17 @@ def check_settings(method: str, names: Iterable[str]) -> None:
     defined = [f.name for f in fields(defaults(method))]
     for name in names:
         if name not in defined:
-            raise unknown("setting", name, defined, method)
+            raise unknown_name("setting", name, defined, method)
 
 
-def readable(method: str) -> dict[str, Any]:
+def list_readable(method: str) -> dict[str, Any]:
     """The settings that `read_value` can read, with their defaults."""
     config = defaults(method)
     own = {f.name: getattr(config, f.name) for f in fields(config)}
     return {name: value for name, value in own.items() if is_readable(value)}
 
 
-SPACES: Mapping[str, Mapping[str, Space]] = {
+SEARCH_SPACES: Mapping[str, Mapping[str, Space]] = {
     "rl_focal": {
         "call_penalty": Range(1e-4, 0.02, log=True),
         "weight_ridge": Range(0.5, 50.0, log=True),
@@ -123,7 +123,7 @@ class RLFocal:
     config: Any = None
     """The settings; by default the method's own for that many train rows."""
     store: CheckpointStore | None = None
-    """Without one, nothing is saved."""
+    """The store of trained agents; without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
     """Called with the share of a fit that is finished, from 0 to 1."""
     reads_texts: bool = True
@@ -135,8 +135,8 @@ class RLFocal:
     def __post_init__(self) -> None:
         check_settings(self.method, self.changes)
 
-    def settable(self) -> dict[str, Any]:
-        return readable(self.method)
+    def list_settings(self) -> dict[str, Any]:
+        return list_readable(self.method)
 
     def with_settings(self, given: Mapping[str, Any]) -> RLFocal:
         return replace(self, changes=given)
@@ -157,7 +157,7 @@ class RLFocal:
         with_events = self.store is not None and self.store.event_files
         if with_events:
             require_tensorboard()  # before hours of training
-        stored = {seed: self.stored(train, seed) for seed in seeds}
+        stored = {seed: self.load_agents(train, seed) for seed in seeds}
         fitted = {seed: agents for seed, agents in stored.items() if agents is not None}
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
@@ -193,14 +193,14 @@ class RLFocal:
 
     def is_trained(self, train: Dataset, seed: int) -> bool:
         """Whether one seed's agents are saved already, in an undamaged file. Needs no torch."""
-        return self._about(train, seed) is not None
+        return self._read_metadata(train, seed) is not None
 
     def is_current(self, train: Dataset, seed: int) -> bool:
         """Whether they are saved, under the models' current names. Needs no torch."""
-        about = self._about(train, seed)
+        about = self._read_metadata(train, seed)
         return about is not None and about.get("models") == list(train.models)
 
-    def _about(self, train: Dataset, seed: int) -> dict[str, Any] | None:
+    def _read_metadata(self, train: Dataset, seed: int) -> dict[str, Any] | None:
         """The metadata of one seed's checkpoint; None if it is missing, damaged or of another training."""
         try:
             about = read_about(self.checkpoint(train, seed), CHECKPOINT_FORMAT)
@@ -209,7 +209,7 @@ class RLFocal:
         identity = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if identity == [train.benchmark, train.kind, seed] else None
 
-    def stored(self, train: Dataset, seed: int) -> TrainedAgents | None:
+    def load_agents(self, train: Dataset, seed: int) -> TrainedAgents | None:
         """One seed's saved agents; None if there are none, or none that can be used, which is logged.
 
         If models were renamed since, the agents and their file take the new names.
@@ -251,7 +251,7 @@ def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> N
     def make(making: MethodArguments) -> RLFocal:
         return RLFocal(method, None, making.store, making.on_progress, reads_texts=not base)
 
-    space = SPACES.get(method, {})
+    space = SEARCH_SPACES.get(method, {})
     register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import on_one_line, shortened
+from rlfocal.base.failures import escape_controls, shorten
 from rlfocal.base.gone import is_gone
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.learning import routed
@@ -57,7 +57,7 @@ class Variant:
     from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
     """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
     driver: Callable[[Any], Driver]
-    """Its agents for a Router."""
+    """The class that runs such agents one query at a time."""
 
 
 _RL_FOCAL = Variant(
@@ -77,7 +77,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def _routed(config: type) -> Variant:
+def _make_routed(config: type) -> Variant:
     """What a method's agents are where answers are only graded."""
     return Variant(
         routed.RoutedHeader[config],  # type: ignore[valid-type]
@@ -87,9 +87,9 @@ def _routed(config: type) -> Variant:
 
 
 _ROUTED_VARIANTS = {
-    "rl_focal": _routed(RLFocalConfig),
-    "rl_focal_sequential": _routed(SequentialConfig),
-    "gated_log_linear": _routed(GatedConfig),
+    "rl_focal": _make_routed(RLFocalConfig),
+    "rl_focal_sequential": _make_routed(SequentialConfig),
+    "gated_log_linear": _make_routed(GatedConfig),
 }
 
 
@@ -120,7 +120,7 @@ def _variant(agents: TrainedAgents) -> Variant:
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
     of = _variant(agents)
-    write_tensors(path, of.to_parts(agents), CHECKPOINT_FORMAT, of.header.about(agents))
+    write_tensors(path, of.to_parts(agents), CHECKPOINT_FORMAT, of.header.make_metadata(agents))
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
@@ -132,10 +132,12 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
     try:
         agents = _read(path)
     except UnusableError as error:
-        raise InputError(_in_short(f"{path} {error}; train again with `rlfocal train`")) from error
+        raise InputError(_shorten_message(f"{path} {error}; train again with `rlfocal train`")) from error
     if models is not None and agents.models != tuple(models):
         theirs, ours = (", ".join(names) for names in (agents.models, models))
-        raise InputError(_in_short(f"{path} holds agents for {theirs}, not for {ours}; train on this pool"))
+        raise InputError(
+            _shorten_message(f"{path} holds agents for {theirs}, not for {ours}; train on this pool")
+        )
     return agents
 
 
@@ -155,5 +157,5 @@ def _read(path: Path) -> TrainedAgents:
         raise UnusableError(f"is not a valid checkpoint ({error})") from error
 
 
-def _in_short(message: str) -> str:
-    return shortened(on_one_line(message))
+def _shorten_message(message: str) -> str:
+    return shorten(escape_controls(message))

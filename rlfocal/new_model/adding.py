@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base import options
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.request import Progress, checked
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
@@ -101,8 +101,8 @@ def add_model(
         is_copy_of_shipped=is_copy,
         was_there=was_there,
         price=price,
-        standings=tuple(comparison.record for comparison in compared),
-        likeness=most_like(
+        records=tuple(comparison.record for comparison in compared),
+        error_correlation=most_like(
             spec.model,
             count_common_errors([comparison.answers for comparison in compared if comparison.answers]),
         ),
@@ -140,7 +140,7 @@ def _faults_of(
 
 @dataclass(frozen=True)
 class ModelRemoval:
-    """What a removal did."""
+    """The outcome of removing a model from a pool."""
 
     model: str
     file: Path | None
@@ -166,7 +166,7 @@ class ModelRemoval:
             gone = "is deleted: the pool is again as it ships" if self.is_deleted else "is as before"
             done.append(f"{self.model} is out of {self.file}, which {gone}")
         if self.partitions or self.runs:
-            taken = f"{counted(self.partitions, 'partition')} and {counted(self.runs, 'run')}"
+            taken = f"{count_noun(self.partitions, 'partition')} and {count_noun(self.runs, 'run')}"
             done.append(f"{taken} removed from the warehouse")
         return "; ".join(done)
 
@@ -200,6 +200,6 @@ def remove_model(
         if file is None:
             raise
     if file is None and not gone.was_known:
-        raise unknown("model", model, [m.model for m in pool_spec.models], f"pool {pool_spec.name!r}")
+        raise unknown_name("model", model, [m.model for m in pool_spec.models], f"pool {pool_spec.name!r}")
     is_deleted = file is not None and not file.exists()
     return ModelRemoval(model, file, is_deleted, gone.partitions, gone.runs, snapshot)

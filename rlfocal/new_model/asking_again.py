@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from rlfocal.base import options
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import interval
@@ -49,7 +49,7 @@ from warehouse.scripts import script
 FIRST_ASKED_SHARE, MAX_ASKED_SHARE = 0.001, 0.01
 """Shares of a benchmark's documents that are asked first, and at most."""
 MIN_FIRST_DOCUMENTS, MIN_ALL_DOCUMENTS = 16, 64
-SHUFFLES = 999
+N_SHUFFLES = 999
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
     Each is (K,) the counts of a document's K different answers. The difference is the sum over documents of
     the absolute differences of their shares.
     """
-    rng, drawn = np.random.default_rng(0), np.zeros(SHUFFLES)
+    rng, drawn = np.random.default_rng(0), np.zeros(N_SHUFFLES)
     observed = 0.0
     for old, new in zip(before, now, strict=True):
         n_old, n_new = int(old.sum()), int(new.sum())
@@ -172,9 +172,9 @@ def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
             continue
         observed += float(np.abs(old / n_old - new / n_new).sum())
         total = (old + new).astype(np.int64)
-        again = rng.multivariate_hypergeometric(total, n_old, size=SHUFFLES)
+        again = rng.multivariate_hypergeometric(total, n_old, size=N_SHUFFLES)
         drawn += np.abs(again / n_old - (total - again) / n_new).sum(axis=1)
-    return float(1 + (drawn >= observed - 1e-9).sum()) / (1 + SHUFFLES)
+    return float(1 + (drawn >= observed - 1e-9).sum()) / (1 + N_SHUFFLES)
 
 
 @checked
@@ -246,7 +246,7 @@ def ask_again(
 
 
 def recheck_table(rechecks: Sequence[Recheck]) -> Table:
-    """A row for each."""
+    """The table of rechecks, with a row for each."""
     table = Table("model on benchmark", "documents", "flipped", "accuracy, points", texts=("verdict",))
     for recheck in rechecks:
         asked = f"{recheck.n:,} of {recheck.n_docs:,}"
@@ -260,17 +260,21 @@ def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec,
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
     benchmarks = {b.name for pool_spec in pools for b in pool_spec.benchmarks}
     if benchmark not in benchmarks:
-        raise unknown("benchmark", benchmark, benchmarks, f"pool {pool!r}" if pool else "the known pools")
+        raise unknown_name(
+            "benchmark", benchmark, benchmarks, f"pool {pool!r}" if pool else "the known pools"
+        )
     for pool_spec in pools:
         for spec in pool_spec.models:
             if spec.model == model and (pool or benchmark in {b.name for b in pool_spec.benchmarks}):
                 return pool_spec.choose(None, [benchmark]), spec
     where = f"pool {pool!r}" if pool else f"any pool with benchmark {benchmark!r}; --pool names its file"
-    raise unknown("model", model, [spec.model for pool_spec in pools for spec in pool_spec.models], where)
+    raise unknown_name(
+        "model", model, [spec.model for pool_spec in pools for spec in pool_spec.models], where
+    )
 
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
-    """The probe to begin, or to go on with: the first without a verdict, of these answers."""
+    """The probe of these answers to begin or to continue: the first that has no verdict."""
     stored = warehouse.query(
         "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, "
         "backend, evidence, settings->>'samples' AS samples FROM extractions "

@@ -32,7 +32,7 @@ class PairedAnswers:
     """What N models answered to the same T documents."""
 
     models: tuple[str, ...]
-    """N names."""
+    """The names of the N models."""
     predictions: Ints
     """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
     labels: Ints
@@ -47,7 +47,7 @@ class PairedAnswers:
 
     @property
     def wrong(self) -> Bools:
-        """(T, N)"""
+        """(T, N) whether each model is wrong"""
         wrong: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
         return wrong
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.comparable import answering, complete_models, note_guessing
+from rlfocal.evaluation.comparable import complete_models, find_answering_models, note_guessing
 from rlfocal.new_model.copies import PairedAnswers
 from rlfocal.new_model.probing import Assessment, assess_member
 from rlfocal.pool.specs import ModelSpec, PoolSpec
@@ -24,7 +24,7 @@ class Score:
     n: int
     accuracy: float
     stderr: float | None
-    """None for a single document."""
+    """The standard error over documents; None for a single document."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ModelRecord:
     n_models: int
     tasks: tuple[Score, ...]
     assessment: Assessment | None
-    """None if it or all others answered only part of the benchmark, or no team can be fitted."""
+    """What the model adds; None if answers are incomplete, or no team can be fitted."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _assess(
         )
     members = complete & {*others}
     notes = []
-    if left_out := sorted((answering(warehouse, benchmark) & {*others}) - members):
+    if left_out := sorted((find_answering_models(warehouse, benchmark) & {*others}) - members):
         notes.append(f"{benchmark}: no team includes {', '.join(left_out)}, which answered only part of it.")
     if not members:
         return None, None, notes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.tables import Table, escape_markdown
-from rlfocal.base.wording import DASH, cents, counted, decimal, duration, interval, percent
+from rlfocal.base.wording import MISSING_CELL, cents, count_noun, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import COPY_CONFIDENCE, ErrorCorrelation
 from rlfocal.new_model.model_record import ModelRecord, Price
@@ -21,9 +21,9 @@ class Newcomer:
 
     model: str
     hf_repo: str
-    """The service's name of it, where only a service runs it."""
+    """The model's repository on the hub; of a model that only a service runs, the service's name of it."""
     revision: str
-    """Empty where only a service runs it."""
+    """The weights' revision; empty where only a service runs the model."""
     pool: str
     file: Path
     """The pool's file that has it now."""
@@ -32,8 +32,8 @@ class Newcomer:
     was_there: bool
     """Whether an earlier call had added it."""
     price: Price
-    standings: tuple[ModelRecord, ...]
-    likeness: ErrorCorrelation | None
+    records: tuple[ModelRecord, ...]
+    error_correlation: ErrorCorrelation | None
     extracted: int
     """Partitions extracted now."""
     present: int
@@ -45,12 +45,16 @@ class Newcomer:
     @property
     def copies(self) -> str | None:
         """The model it is a copy of, by its errors."""
-        return self.likeness.model if self.likeness is not None and self.likeness.is_copy else None
+        return (
+            self.error_correlation.model
+            if self.error_correlation is not None and self.error_correlation.is_copy
+            else None
+        )
 
     @property
     def assessments(self) -> tuple[Assessment, ...]:
-        """Of the benchmarks on which it can be compared."""
-        return tuple(s.assessment for s in self.standings if s.assessment is not None)
+        """The assessments on those benchmarks where the model can be compared."""
+        return tuple(s.assessment for s in self.records if s.assessment is not None)
 
     @property
     def title(self) -> str:
@@ -58,15 +62,22 @@ class Newcomer:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What no figure says."""
+        """Sentences on the model that no table says."""
         faults = (f"Added although its first answers are implausible: {fault}" for fault in self.faults)
         lacking = (f"{m.benchmark}/{m.task} could not be extracted: {m.reason}" for m in self.missing[:1])
         return (*faults, *lacking, *self.notes)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """From top to bottom; those without rows are left out."""
-        every = (_facts(self), _accuracy(self), _worth(self), _pools(self), _pairs(self), _tasks(self))
+        """The page's tables from top to bottom; those without rows are left out."""
+        every = (
+            _facts(self),
+            _accuracy(self),
+            _make_gain_table(self),
+            _pools(self),
+            _pairs(self),
+            _tasks(self),
+        )
         return tuple(table for table in every if table.rows)
 
     def to_markdown(self) -> str:
@@ -78,7 +89,7 @@ class Newcomer:
 
 
 def _facts(page: Newcomer) -> Table:
-    like, price = page.likeness, page.price
+    like, price = page.error_correlation, page.price
     caption = (
         "same errors: of the documents both get wrong, the share that they get wrong in the same way, from "
         f"the lower end of its {COPY_CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit."
@@ -87,12 +98,14 @@ def _facts(page: Newcomer) -> Table:
     table.add("weights", " at ".join(filter(None, (page.hf_repo, page.revision))))
     table.add("entry", f"{page.file}{', your own copy' if page.is_copy_of_shipped else ''}")
     there = f"{page.present} already there, {len(page.missing)} missing"
-    table.add("extracted", f"{counted(page.extracted, 'partition')}, {there}")
+    table.add("extracted", f"{count_noun(page.extracted, 'partition')}, {there}")
     if like is not None:
         table.add("errs most like", f"{like.model}{', a copy or nearly one' if like.is_copy else ''}")
         share = f"{percent(like.errors.share)} % of {like.errors.both_wrong:,}"
         table.add("same errors", f"{share}, from {percent(like.low)} %; limit {percent(like.limit)} %")
-    sizes = (DASH if size is None else f"{size:g}" for size in (price.params_b, price.active_params_b))
+    sizes = (
+        MISSING_CELL if size is None else f"{size:g}" for size in (price.params_b, price.active_params_b)
+    )
     table.add("parameters, active ones, billions", ", ".join(sizes))
     table.add("GPUs at once", str(price.gpus))
     table.add("cents per 1,000 queries", cents(price.price))
@@ -107,7 +120,7 @@ def _accuracy(page: Newcomer) -> Table:
     columns = ("documents", "accuracy %", "± docs")
     caption = "± docs: the standard error for documents like these; a probe's interval is for these alone."
     table = Table("benchmark", *columns, texts=("rank",), title="Accuracy", caption=caption)
-    for s in page.standings:
+    for s in page.records:
         figures = f"{s.score.n:,}", percent(s.score.accuracy), percent(s.score.stderr)
         table.add(s.benchmark, *figures, f"{s.rank} of {s.n_models}")
     return table
@@ -116,7 +129,7 @@ def _accuracy(page: Newcomer) -> Table:
 def _tasks(page: Newcomer) -> Table:
     columns = ("documents", "accuracy %", "± docs")
     table = Table("benchmark", *columns, texts=("task",), title="Accuracy by task")
-    for s in page.standings:
+    for s in page.records:
         for of in s.tasks if len(s.tasks) > 1 else ():
             table.add(s.benchmark, f"{of.n:,}", percent(of.accuracy), percent(of.stderr), of.task)
     return table
@@ -149,9 +162,9 @@ def _pools(page: Newcomer) -> Table:
     return table
 
 
-def _worth(page: Newcomer) -> Table:
+def _make_gain_table(page: Newcomer) -> Table:
     whole = worth_table(f"What it brings to pool {page.pool}", page.assessments)
-    return whole.part(None, ("of", "gain", "by task", "verdict"))  # its accuracy is known
+    return whole.select(None, ("of", "gain", "by task", "verdict"))  # its accuracy is known
 
 
 def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
@@ -179,18 +192,18 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
     if probe.verdict == "do not join":
         verdict = f"do not join: no benchmark's team gains {percent(SMALLEST_GAIN, 1)} points"
     elif probe.verdict == "join":
-        verdict = f"join: `{command}` asks the other {counted(rest, 'document')}, and adds it"
+        verdict = f"join: `{command}` asks the other {count_noun(rest, 'document')}, and adds it"
     else:
         more = f"`{command} --probe {probe.asked_in_all + probe.more}` asks {probe.more:,} more"
         verdict = f"unclear, leaning to: {probe.leaning}; {more if probe.more else 'all documents are asked'}"
-    took = f"{counted(probe.asked_in_all, 'document')} asked in {duration(probe.seconds)} of the engine"
+    took = f"{count_noun(probe.asked_in_all, 'document')} asked in {duration(probe.seconds)} of the engine"
     took += "" if probe.paid is None else f" for {cents(probe.paid)} ¢"
     if rest:
         took += f"; the other {rest:,} take about {duration(probe.seconds_left)} at this machine's rate"
         took += "" if probe.paid_left is None else f" and {cents(probe.paid_left)} ¢"
     lines = [verdict, took]
-    if probe.likeness is not None and probe.likeness.is_copy:
-        lines.insert(1, f"it is a copy of {probe.likeness.model}, or nearly one")
+    if probe.error_correlation is not None and probe.error_correlation.is_copy:
+        lines.insert(1, f"it is a copy of {probe.error_correlation.model}, or nearly one")
     lines.append(f"more: `{sql} \"FROM probe_estimates WHERE probe_id = '{probe.probe_id}'\"`")
     return lines + [f"{name}: no other model of the pool answered all of it" for name in probe.left_out]
 

@@ -17,7 +17,7 @@ from rlfocal.base import options
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.comparable import complete_models
@@ -64,19 +64,19 @@ class Probe:
     verdict: Verdict
     assessments: tuple[Assessment, ...]
     """One for each benchmark that the pool's other models answered."""
-    likeness: ErrorCorrelation | None
+    error_correlation: ErrorCorrelation | None
     asked: int
     """Documents asked now; those of an earlier call with the same probe are not asked again."""
     asked_in_all: int
     seconds: float
-    """Of the engine, for all that the probe asked."""
+    """The engine's seconds for all that the probe asked."""
     paid: float | None
     """Cents; None where nothing is paid."""
     seconds_left: float
     """That the documents not asked would take: of each benchmark at the rate of this call, which is this
     machine's, or of earlier ones where this call asked nothing."""
     paid_left: float | None
-    """The same of cents."""
+    """The cents that the documents not asked would cost."""
     left_out: tuple[str, ...]
     """Benchmarks that no other model of the pool answered wholly."""
 
@@ -120,7 +120,7 @@ class Chooser:
         return {}
 
     def designs(self, warehouse: Warehouse) -> list[Design]:
-        """One for each benchmark; read once."""
+        """The design of each benchmark, which is read from the warehouse once."""
         for name in self.benchmarks:
             if name not in self._designs:
                 data = read_members(warehouse, name, self.members)
@@ -142,7 +142,7 @@ class Chooser:
         return batch
 
     def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
-        """Of each benchmark, how many documents are drawn and asked, 0 if too few, and what they say."""
+        """For each benchmark: how many documents are drawn and asked (0 if too few), and what they say."""
         judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
             rows, answers = read_answers(warehouse, self.probe_id, design)
@@ -231,25 +231,27 @@ def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
     designs = chooser.designs(warehouse)
     seen = chooser.judge(warehouse)
     sizes, asked = [len(design.dataset) for design in designs], [already for already, _ in seen]
-    until = spread(n, asked, sizes, [verdict == "unclear" for _, verdict in seen])
+    until = spread_documents(n, asked, sizes, [verdict == "unclear" for _, verdict in seen])
     fewest = [min(len(design.dataset), design.strata.fewest) for design in designs]
     if any(0 < share < least for share, least in zip(until, fewest, strict=True)) or not any(until):
         raise InputError(
-            f"a probe of {n} documents tells too little of {counted(len(designs), 'benchmark')}; give at "
+            f"a probe of {n} documents tells too little of {count_noun(len(designs), 'benchmark')}; give at "
             f"least {sum(asked) + max(fewest) * len(designs)}"
         )
     return tuple(until)
 
 
-def spread(n: int, asked: Sequence[int], sizes: Sequence[int], is_open: Sequence[bool]) -> list[int]:
+def spread_documents(
+    n: int, n_asked: Sequence[int], sizes: Sequence[int], is_open: Sequence[bool]
+) -> list[int]:
     """Documents of each benchmark, n in all with those that were asked: the new ones are equally many of each
     that is open (of all, if none is), as far as there are."""
-    left, shares = max(n - sum(asked), 0), list(asked)
+    left, shares = max(n - sum(n_asked), 0), list(n_asked)
     chosen = [benchmark for benchmark, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
     for place, benchmark in enumerate(
-        sorted(chosen, key=lambda benchmark: sizes[benchmark] - asked[benchmark])
+        sorted(chosen, key=lambda benchmark: sizes[benchmark] - n_asked[benchmark])
     ):
-        more = min(sizes[benchmark] - asked[benchmark], left // (len(chosen) - place))
+        more = min(sizes[benchmark] - n_asked[benchmark], left // (len(chosen) - place))
         shares[benchmark] += more
         left -= more
     return shares
@@ -324,7 +326,7 @@ def _assess(
             continue
         kept = np.isin(rows, design.strata.draw(n))
         assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
-        paired_answers.append(_paired(data, model, rows, answers))
+        paired_answers.append(_pair_answers(data, model, rows, answers))
         of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
         chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
         drawn.append(pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances}))
@@ -349,7 +351,7 @@ def _take(
     return int(of[:, 0].sum()), float(of[:, 1].sum()), paid, float(n @ of[:, 3]), paid_left
 
 
-def _paired(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> PairedAnswers:
+def _pair_answers(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> PairedAnswers:
     of_members = PairedAnswers.of_dataset(data.take(rows))
     return PairedAnswers(
         models=(*data.models, model),
@@ -360,7 +362,7 @@ def _paired(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> Pai
 
 
 def _identify(spec: ModelSpec, backend: str) -> str:
-    """The same for the same weights and settings, so that such a probe is continued."""
+    """The probe's id, the same for the same weights and settings, so that such a probe is continued."""
     about = (spec.model_dump_json(), backend, weights_digest(spec))
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 

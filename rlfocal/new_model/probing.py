@@ -31,7 +31,7 @@ SMALLEST_GAIN = 0.005
 """A model that cannot bring the team that much is not worth its place."""
 FIRST_LOOK = 100
 MAX_ASKED_SHARE = 0.1
-"""Of a benchmark's documents that are asked at most to make a verdict clear."""
+"""The largest share of a benchmark's documents that is asked to make a verdict clear."""
 MAX_FIRST_DOCUMENTS = 200
 POOL_SIZES = (2, 3, 4)
 LEAD_STANDARD_ERRORS = 2.5
@@ -50,9 +50,9 @@ class PairEstimate:
 
     member: str
     correlation: Interval
-    """Of their failures."""
+    """The correlation of the two models' failures."""
     focal_diversity: Interval
-    """Of the pool of both, Eq (8) of the paper."""
+    """The focal diversity of the pool of both, Eq (8) of the paper."""
 
 
 Interval = tuple[float, float, float]
@@ -66,7 +66,7 @@ class PoolEstimate:
     size: int
     models: tuple[str, ...]
     leaves: str
-    """Whose place it takes, by its answers to other documents."""
+    """The member whose place the model takes, chosen by other documents."""
     gain: Interval
 
 
@@ -79,11 +79,11 @@ class Assessment:
     n_docs: int
     accuracy: Interval
     gain: Interval
-    """Of the log-linear team, in accuracy."""
+    """The log-linear team's gain in accuracy by the model, a fraction with its interval."""
     gain_by_task: Interval
-    """Of leaving to the model the tasks on which it is ahead of the team and of every member."""
+    """The gain in accuracy if the model alone answers the tasks on which it leads team and members."""
     verdict: Verdict
-    """By an interval that holds at every look at once."""
+    """The verdict by an interval that holds at every look at once."""
     leaning: Verdict
     """What the gain itself says; as the verdict where that is clear."""
     more: int
@@ -94,7 +94,7 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Design:
-    """Which documents of a benchmark are asked in turn, and what their answers mean."""
+    """The order in which a benchmark's documents are asked, and what their answers mean."""
 
     team: Team
     strata: Strata
@@ -130,7 +130,7 @@ class Design:
         )
 
     def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
-        """Of the log-linear team, and of the team that leaves the model its best tasks."""
+        """The gain of the log-linear team, and of the team that leaves the model its best tasks."""
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
     def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
@@ -204,7 +204,7 @@ class Design:
         focal = _focal_diversity(both_wrong, share, both_wrong + only_newcomer_wrong)
         by_member = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
         return tuple(
-            PairEstimate(name, _of_draws(correlation), _of_draws(diversity))
+            PairEstimate(name, _interval_of_draws(correlation), _interval_of_draws(diversity))
             for name, correlation, diversity in by_member
         )
 
@@ -272,7 +272,7 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
     close = 0.7 * usual + 0.3 * team.upsets
     # One right and one wrong member more: where all agree, a newcomer still may not.
     share = (dataset.correct.sum(axis=1) + 1) / (len(dataset.models) + 2)
-    interest = np.sqrt(_scaled(close) + _scaled(share * (1 - share)))
+    interest = np.sqrt(_scale(close) + _scale(share * (1 - share)))
     return Design(team, stratify(interest, seed))
 
 
@@ -292,14 +292,16 @@ def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
     return "join" if any(low > 0 for low, _ in ends) else "unclear"
 
 
-def _scaled(values: Floats) -> Floats:
-    """Of mean 1, and nowhere 0: no document is out of reach."""
+def _scale(values: Floats) -> Floats:
+    """The values scaled to mean 1, and nowhere 0, so that every document can be drawn."""
     mean = float(values.mean())
     return values / mean + 0.02 if mean > 0 else np.ones_like(values)
 
 
 def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
-    """Of pairs, by how often both fail and each does: the mean over those of them that ever fail."""
+    """The focal diversity of pairs, from how often both fail and each does: a mean over members that ever
+    fail.
+    """
     each: Floats = np.stack(
         [np.asarray(focal_correlation(fails + both, 2 * both, np.float64(2))) for fails in (first, second)]
     )
@@ -307,7 +309,7 @@ def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
     return ratio(np.where(fails, each, 0.0).sum(axis=0), fails.sum(axis=0).astype(np.float64))
 
 
-def _of_draws(values: Floats) -> Interval:
+def _interval_of_draws(values: Floats) -> Interval:
     """The first (the sample's own), and where the middle 95 % of the others lie."""
     if np.isnan(values[0]):
         return float("nan"), float("nan"), float("nan")

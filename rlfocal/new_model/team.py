@@ -16,7 +16,7 @@ from scipy.special import softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear, highest
+from rlfocal.methods.log_linear import LogLinearPool, answer_highest, evidence, fit_log_linear
 from rlfocal.statistics.sampling import draw_folds
 
 TEAM_FOLDS = 5
@@ -32,7 +32,7 @@ class Team:
 
     dataset: Dataset
     folds: Ints
-    """(T,)"""
+    """(T,) the fold of each document"""
     fits: tuple[LogLinearPool, ...]
     """FOLDS fits, each without its fold."""
 
@@ -77,7 +77,7 @@ class Team:
 
     def is_right(self, logits: Floats, x: Floats, exists: Bools, labels: Ints) -> Bools:
         """(n,) whether the answer with the highest logit is right; the rule of `log_linear`."""
-        slots = highest(logits, x, exists, self.dataset.kind).slots
+        slots = answer_highest(logits, x, exists, self.dataset.kind).slots
         return np.asarray((slots == labels) & (labels >= 0))
 
     @cached_property
@@ -156,18 +156,18 @@ class TeamEvidence:
     """What a model said to n documents, as the team's evidence; free answers of its own have a slot."""
 
     x: Floats
-    """(n, C')"""
+    """(n, C') the model's evidence for each slot"""
     exists: Bools
-    """(n, C')"""
+    """(n, C') whether the slot exists"""
     labels: Ints
     """(n,) the right slot, which may be its own; -1 where nobody is right."""
     correct: Bools
-    """(n,)"""
+    """(n,) whether the model is right"""
     predictions: Ints
     """(n,) the slot that it predicts; -1 for none."""
 
     def take(self, rows: Ints | Bools) -> TeamEvidence:
-        """Those to the documents at these places."""
+        """The answers to the documents at these positions."""
         of = self.labels[rows], self.correct[rows], self.predictions[rows]
         return TeamEvidence(self.x[rows], self.exists[rows], *of)
 

@@ -13,7 +13,7 @@ from scipy.stats import poisson_binom
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
 from rlfocal.extraction.running.events import Event
 from rlfocal.extraction.running.missing import plan_extraction
@@ -83,7 +83,7 @@ def _check_gpus(spec: ModelSpec) -> None:
 CHANCE_LEVEL = 0.005
 """How rarely a guessing model is called below chance: of 20 documents with four choices, at 0 right."""
 MIN_EQUAL_ANSWERS = 10
-"""From this many documents on, the same answer to all of them means something."""
+"""The number of documents from which on the same answer to all of them is a fault."""
 FLAT_TOLERANCE = 1e-6
 """Log-probs of a document's choices that differ by less are equal."""
 
@@ -135,8 +135,8 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
     distinct = {answer for answer in given if answer is not None}
     if given and not distinct:
         return [
-            f"{where}: no answer in any of {counted(len(given), 'text')}; at least one is expected. Look at "
-            "the texts: an instruction-tuned model may need the benchmark's chat variant."
+            f"{where}: no answer in any of {count_noun(len(given), 'text')}; at least one is expected. Look "
+            "at the texts: an instruction-tuned model may need the benchmark's chat variant."
         ]
     if n >= MIN_EQUAL_ANSWERS and len(distinct) == 1:
         return [
@@ -148,13 +148,13 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
 
 def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[str]:
     """Texts that encoding and decoding changes, apart from case, spacing and the Unicode form of letters."""
-    lost = [text for text in texts if _plain(_round_trip(tokenizer, text)) != _plain(text)]
+    lost = [text for text in texts if _normalise_text(_round_trip(tokenizer, text)) != _normalise_text(text)]
     if not lost:
         return []
     back = _round_trip(tokenizer, lost[0])
     start = next((i for i, (a, b) in enumerate(zip(lost[0], back, strict=False)) if a != b), 0)
     return [
-        f"tokenizer: {len(lost)} of {counted(len(texts), 'text')} changed by encoding and decoding, "
+        f"tokenizer: {len(lost)} of {count_noun(len(texts), 'text')} changed by encoding and decoding, "
         f"{lost[0][start : start + 20]!r} to {back[start : start + 20]!r}; none may be. Save the "
         "tokenizer that the model was trained with beside its weights."
     ]
@@ -165,7 +165,7 @@ def _round_trip(tokenizer: Any, text: str) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _plain(text: str) -> str:
+def _normalise_text(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -175,7 +175,7 @@ TRIAL_TASKS = 4
 """Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
 tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
 TRIAL_TEXTS = 8
-"""For the tokenizer."""
+"""The number of texts by which the tokenizer is checked."""
 
 
 def find_faults(
@@ -189,7 +189,7 @@ def find_faults(
 
     Raises InputError with the engine's reason if it cannot answer.
     """
-    tasks = _few(pool.benchmarks, datasets)
+    tasks = _take_few(pool.benchmarks, datasets)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "look"
         with open_warehouse(place) as warehouse:
@@ -209,7 +209,7 @@ def find_faults(
     return faults + faults_of_tokenizer(tokenizer_of(spec), _texts(tasks))
 
 
-def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
+def _take_few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
     """DOCUMENTS of the first benchmark of each kind, from its first TASKS tasks."""
     first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
     tasks: list[TaskDocuments] = []

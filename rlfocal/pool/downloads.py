@@ -39,10 +39,10 @@ def files_of(model: ModelSpec) -> list[tuple[str, int]]:
     files = [(one.path, one.size) for one in tree if isinstance(one, RepoFile)]
     if model.gguf_file is not None:
         return [one for one in files if one[0] == model.gguf_file or "." not in one[0].rpartition("/")[2]]
-    return list(_needed(files))
+    return list(_select_files(files))
 
 
-def _needed(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+def _select_files(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """Safetensors rather than the same weights in torch's format, and no file of another format."""
     has_safetensors = any(name.endswith(".safetensors") for name, _ in files)
     for name, size in files:

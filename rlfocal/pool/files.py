@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from rlfocal.base.atomic import replacing, write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.atomic import replace_path, write_file
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.failures import without_secrets
 from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
@@ -48,7 +48,7 @@ def find_pool(pool: str) -> Path:
     for folder in (*OWN_FOLDERS, find_packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
             return path
-    raise unknown("pool", pool, pool_names())
+    raise unknown_name("pool", pool, pool_names())
 
 
 def pool_names() -> list[str]:
@@ -130,7 +130,7 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     Returns the file that has it: the pool's own, or, for a pool that ships with rlfocal, the user's copy.
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
-    path, target = _editable(find_pool(pool))
+    path, target = _editable_files(find_pool(pool))
     read = _read_pool(path)
     before = read.models
     if entry.model in {model.model for model in before}:
@@ -147,7 +147,7 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
         added = with_entry(_read_raw(path), text)
     _replace(target, added, (*before, entry), wrong)
     if target != path:
-        _keep_copies(_copies() | {target})
+        _keep_copies(_read_copies() | {target})
     return target
 
 
@@ -157,7 +157,7 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
     Returns the file that was changed. A copy that was made of a pool that ships with rlfocal is deleted
     once it equals the original. Raises InputError, and changes nothing, for the only model of a pool.
     """
-    path, target = _editable(find_pool(pool))
+    path, target = _editable_files(find_pool(pool))
     before = _read_pool(path).models
     left = tuple(other for other in before if other.model != model)
     if left == before:
@@ -168,19 +168,19 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
     with _explain(wrong):
         remaining = without_entry(_read_raw(path), model)
     shipped = find_packaged("pools") / target.name
-    if target in _copies() and shipped.is_file() and _read_raw(shipped) == remaining:
+    if target in _read_copies() and shipped.is_file() and _read_raw(shipped) == remaining:
         target.unlink(missing_ok=True)
-        _keep_copies(_copies() - {target})
+        _keep_copies(_read_copies() - {target})
         with suppress(OSError):  # it holds other pools
             target.parent.rmdir()
     else:
         _replace(target, remaining, left, wrong)
         if target != path:
-            _keep_copies(_copies() | {target})
+            _keep_copies(_read_copies() | {target})
     return target
 
 
-def _copies() -> set[Path]:
+def _read_copies() -> set[Path]:
     return set(map(Path, COPIES.read_text("utf-8").splitlines())) if COPIES.is_file() else set()
 
 
@@ -196,7 +196,7 @@ def is_shipped(path: Path) -> bool:
     return path.resolve().parent == find_packaged("pools").resolve()
 
 
-def _editable(path: Path) -> tuple[Path, Path]:
+def _editable_files(path: Path) -> tuple[Path, Path]:
     """(the file that defines a pool now, the file that a change to it is written to)."""
     if not is_shipped(path):
         return path, path
@@ -208,7 +208,7 @@ def _editable(path: Path) -> tuple[Path, Path]:
 
 def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str) -> None:
     """Writes a pool's file. InputError, with nothing written, unless it then reads as having these models."""
-    with replacing(target) as staged:
+    with replace_path(target) as staged:
         staged.write_bytes(text.encode())
         with _explain(wrong):
             is_as_meant = _read_pool(staged).models == models
@@ -246,7 +246,7 @@ def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path
 def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
     if isinstance(entry, str):
         if entry not in definitions:
-            raise unknown("benchmark", entry, definitions, str(path))
+            raise unknown_name("benchmark", entry, definitions, str(path))
         return definitions[entry]
     if not isinstance(entry, dict):
         return entry
@@ -263,7 +263,7 @@ def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], pat
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
     if base not in definitions:
-        raise unknown("benchmark", base, definitions, f"extends in {path}")
+        raise unknown_name("benchmark", base, definitions, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
         raise InputError(f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@SUFFIX")
     return _overridden(definitions[base], own)
@@ -277,7 +277,7 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        problems = [_problem(kind, problem) for problem in error.errors()]
+        problems = [_describe_problem(kind, problem) for problem in error.errors()]
         more = (
             [f"and {len(problems) - MAX_PROBLEMS_SHOWN} more"] if len(problems) > MAX_PROBLEMS_SHOWN else []
         )
@@ -286,10 +286,10 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
         ) from error
 
 
-def _problem(kind: type[Value], problem: ErrorDetails) -> str:
+def _describe_problem(kind: type[Value], problem: ErrorDetails) -> str:
     place = ".".join(f"{key!s:.96}" for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        suggestion = unknown("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
+        suggestion = unknown_name("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
         return f"{place}: {suggestion}"
     if problem["type"] == "missing":
         return f"{place}: missing"

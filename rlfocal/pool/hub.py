@@ -11,8 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.failures import plain, without_secrets
+from rlfocal.base.errors import InputError, unknown_name
+from rlfocal.base.failures import describe_error, without_secrets
 from rlfocal.pool.specs import ModelSpec
 
 _LAB_FOLDER = Path(__file__).parents[1] / "lab"
@@ -65,7 +65,7 @@ def weights_dir(model: str) -> Path:
     """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
     models = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
     if model not in models:
-        raise unknown("lab model", model, models, str(WEIGHTS_DIR))
+        raise unknown_name("lab model", model, models, str(WEIGHTS_DIR))
     return WEIGHTS_DIR / model
 
 
@@ -275,7 +275,9 @@ def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"model {model.model!r}: its config.json is not JSON: {plain(error)}") from error
+        raise InputError(
+            f"model {model.model!r}: its config.json is not JSON: {describe_error(error)}"
+        ) from error
     if not isinstance(content, dict):
         raise InputError(f"model {model.model!r}: its config.json must be a JSON object")
     return content
@@ -300,7 +302,7 @@ def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) 
             file=file,
             remedy=MISSING_FILE_ADVICE.get(file, OTHER_FILE),
             unreached=f"{endpoint} cannot be reached" if is_asked else "the hub was not asked",
-            said=plain(error),
+            said=describe_error(error),
         )
         status = getattr(getattr(error, "response", None), "status_code", 0)
         may_pass = kind == "Exception" or (kind == "LocalEntryNotFoundError" and is_asked)
@@ -372,21 +374,21 @@ def head_is_quantised(config: Mapping[str, Any]) -> bool:
 def _bits(method: str, stated: Mapping[str, Any]) -> int | None:
     if isinstance(stated.get("bits"), int):
         return int(stated["bits"])
-    for weights in _of_groups(stated, "weights"):
+    for weights in _read_groups(stated, "weights"):
         if isinstance(bits := weights.get("num_bits"), int):
             return bits
     return 8 if "fp8" in method else 4 if "fp4" in method else None
 
 
 def _multiplies_int8(stated: Mapping[str, Any]) -> bool:
-    pairs = zip(_of_groups(stated, "weights"), _of_groups(stated, "input_activations"), strict=True)
+    pairs = zip(_read_groups(stated, "weights"), _read_groups(stated, "input_activations"), strict=True)
     return any(
         all(numbers.get("num_bits") == 8 and numbers.get("type", "int") == "int" for numbers in pair)
         for pair in pairs
     )
 
 
-def _of_groups(stated: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _read_groups(stated: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """What compressed-tensors says of the numbers of each group of layers; {} where it says nothing."""
     groups = (stated.get("config_groups") or {}).values()
     return [group.get(key) or {} for group in groups if isinstance(group, dict)]

@@ -146,7 +146,9 @@ def _name(item: MappingNode) -> Any:
 
 
 def _end(node: Node, text: str) -> int:
-    """Where a node's text ends. A block collection's own mark lies behind the comments that follow it."""
+    """The position where a node's text ends. A block collection's own mark lies behind the comments that
+    follow it.
+    """
     if isinstance(node, CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         if isinstance(last, tuple):
@@ -164,7 +166,7 @@ def _end(node: Node, text: str) -> int:
 
 
 def _line_end(text: str, position: int) -> int:
-    """Where the line ends that `position` lies in, its line break left out."""
+    """The position where the line of `position` ends, without its line break."""
     end = text.find("\n", position)
     if end < 0:
         return len(text)
@@ -172,7 +174,7 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _dash_line(text: str, position: int, column: int) -> int:
-    """Where the line starts that has the dash of the item at `position`: itself, or further up."""
+    """The position where the line starts that has the dash of the item at `position`."""
     start = text.rfind("\n", 0, position) + 1
     while start and (
         text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"

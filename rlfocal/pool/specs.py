@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.failures import place_of_secret
 from rlfocal.base.names import Backend as Backend
 from rlfocal.base.request import MAX_NUMBER
@@ -52,7 +52,7 @@ def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
 def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for backend in arguments:
         if backend not in get_args(Backend):
-            raise ValueError(str(unknown("backend", backend, get_args(Backend))))
+            raise ValueError(str(unknown_name("backend", backend, get_args(Backend))))
     return _check_json(arguments)
 
 
@@ -63,16 +63,20 @@ class _BoundInForms:
         return {"maximum": MAX_NUMBER, **made(core)}
 
 
-def _listable(depth: int) -> dict[str, Any]:
+def _bound_integers(depth: int) -> dict[str, Any]:
     """A JSON schema of any value with numbers of 64 bits: a server cannot list runs with larger ones."""
-    inner = {"items": _listable(depth - 1), "additionalProperties": _listable(depth - 1)} if depth else {}
+    inner = (
+        {"items": _bound_integers(depth - 1), "additionalProperties": _bound_integers(depth - 1)}
+        if depth
+        else {}
+    )
     return {"minimum": -(2**63), "maximum": 2**63 - 1, **inner}
 
 
 # Strict, because YAML tells 1 from true and "1".
 Whole = Annotated[int, Strict(), AfterValidator(_check_bound), _BoundInForms()]
 Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_check_bound), _BoundInForms()]
-Argument = Annotated[Any, WithJsonSchema(_listable(depth=3))]
+Argument = Annotated[Any, WithJsonSchema(_bound_integers(depth=3))]
 Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 
@@ -329,7 +333,7 @@ class Benchmark(_Value):
         """Models that are not asked: those that other benchmarks of the pool name."""
         return self._others
 
-    def asks(self, model: str) -> bool:
+    def includes_model(self, model: str) -> bool:
         """Whether a model is asked, of the pool or new to it."""
         return model not in self.others
 
@@ -388,13 +392,13 @@ class PoolSpec(_Value):
         named = frozenset[str]().union(*lists.values())
         for benchmark in self.benchmarks:
             for name in lists[benchmark.name] - {*models}:
-                raise ValueError(str(unknown("model", name, models, f"benchmark {benchmark.name!r}")))
+                raise ValueError(str(unknown_name("model", name, models, f"benchmark {benchmark.name!r}")))
             benchmark._others = named - lists[benchmark.name] if benchmark.models else frozenset()
         return self
 
     def count_tasks(self, model: str) -> int:
         """Tasks that a model is asked."""
-        return sum(len(benchmark.tasks) for benchmark in self.benchmarks if benchmark.asks(model))
+        return sum(len(benchmark.tasks) for benchmark in self.benchmarks if benchmark.includes_model(model))
 
     @model_validator(mode="after")
     def _arguments_have_a_template(self) -> PoolSpec:
@@ -407,14 +411,14 @@ class PoolSpec(_Value):
         return self
 
     def with_unconditional(self) -> PoolSpec:
-        """The same pool, with all choices also scored after an empty prompt."""
+        """The same pool, all of whose choices are also scored after an empty prompt."""
         asked = (b.model_copy(update={"unconditional": b.kind == "choices"}) for b in self.benchmarks)
         return self.model_copy(update={"benchmarks": tuple(asked)})
 
     def choose(
         self, models: Sequence[str] | None = None, benchmarks: Sequence[str] | None = None
     ) -> PoolSpec:
-        """The same pool, restricted to the named models and benchmarks; None means all that ask these models.
+        """The same pool restricted to the named models and benchmarks; None means all that ask these models.
 
         Raises InputError for a wrong name, where a list names nothing, and where no benchmark is left.
         """
@@ -425,10 +429,10 @@ class PoolSpec(_Value):
                 raise InputError(f"no {kind} of pool {self.name!r} is named; leave the list out to take all")
             for name in wanted or ():
                 if name not in by_key:
-                    raise unknown(kind, name, by_key, f"pool {self.name!r}")
+                    raise unknown_name(kind, name, by_key, f"pool {self.name!r}")
         chosen = tuple(by_model[m] for m in dict.fromkeys(models or by_model))
         named = [by_name[b] for b in dict.fromkeys(benchmarks or by_name)]
-        asking = tuple(b for b in named if any(b.asks(m.model) for m in chosen))
+        asking = tuple(b for b in named if any(b.includes_model(m.model) for m in chosen))
         if not asking:
             asked = ", ".join(b.name for b in named)
             raise InputError(f"{asked} of pool {self.name!r} ask other models than {', '.join(models or ())}")

@@ -8,9 +8,9 @@ from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, decimal, percent
+from rlfocal.base.wording import MISSING_CELL, cents, decimal, percent
 from rlfocal.evaluation.auditing import LabelAudit, audit_labels
-from rlfocal.evaluation.comparable import SINGLE_PREFIX, about_models
+from rlfocal.evaluation.comparable import SINGLE_PREFIX, query_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import title
 from rlfocal.pool import load_benchmarks
@@ -34,7 +34,7 @@ def every_method_table(boards: Sequence[Board]) -> Table:
         caption="Accuracy on test documents in %, the mean over seeds. The oracle is a ceiling, no method.",
     )
     by_method = [
-        {s.method: s for s in board.standings if not s.method.startswith(SINGLE_PREFIX)} for board in boards
+        {s.method: s for s in board.rows if not s.method.startswith(SINGLE_PREFIX)} for board in boards
     ]
     behind: dict[str, list[float]] = {}
     for board, of in zip(boards, by_method, strict=True):
@@ -43,7 +43,7 @@ def every_method_table(boards: Sequence[Board]) -> Table:
     for name in sorted(behind, key=lambda name: (sum(behind[name]) / len(behind[name]), name)):
         standings = [of.get(name) for of in by_method]
         ours = any(s is not None and s.is_ours for s in standings)
-        cells = [DASH if s is None else percent(s.accuracy) for s in standings]
+        cells = [MISSING_CELL if s is None else percent(s.accuracy) for s in standings]
         table.add(name, *cells, style="bold" if ours else "")
     return table
 
@@ -68,7 +68,7 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
         "¢/1k: cents per 1,000 queries.",
     )
     prices = {single.model: single.cost for single in board.singles}
-    for model, n, accuracy, low, high, brier, log_loss in about_models(
+    for model, n, accuracy, low, high, brier, log_loss in query_models(
         warehouse, "model_scores", board.benchmark, board.models
     ):
         shares = (percent(accuracy), percent(low), percent(high))
@@ -98,8 +98,8 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
         for pool in choice.chosen:
             add(s.method, pool, percent(pool.share))
         if s is board.ours[-1]:
-            add("all models", choice.full, DASH)
-            add("best in hindsight", choice.best, DASH)
+            add("all models", choice.full, MISSING_CELL)
+            add("best in hindsight", choice.best, MISSING_CELL)
     return table
 
 
@@ -112,7 +112,7 @@ def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> T
 
     Questions of confidential documents are left out unless `confidential`.
     """
-    audit = _audited(warehouse, warehouse.snapshot(), board.benchmark, tuple(board.models))
+    audit = _audit_labels(warehouse, warehouse.snapshot(), board.benchmark, tuple(board.models))
     if audit is None:
         return Table("")
     registered = load_benchmarks().get(board.benchmark)
@@ -123,7 +123,7 @@ def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> T
 
 
 @lru_cache(maxsize=1)  # a benchmark's boards are drawn one after another
-def _audited(
+def _audit_labels(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
 ) -> LabelAudit | None:
     try:
@@ -151,7 +151,7 @@ def documents(
     it said, whether it is right, how sure it is.
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
-    of = [run.run_id for standing in board.standings for run in standing.runs][:1]
+    of = [run.run_id for standing in board.rows for run in standing.runs][:1]
     limit = max(min(MAX_PAGE_ANSWERS // len(board.models) // boards, MAX_PAGE_DOCUMENTS), MIN_PAGE_DOCUMENTS)
     hidden = [name for name, registered in load_benchmarks().items() if registered.confidential]
     about: dict[str, Any] = {"benchmark": board.benchmark, "models": list(board.models), "limit": limit}

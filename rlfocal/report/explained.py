@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, decimal, interval, percent
+from rlfocal.base.wording import MISSING_CELL, decimal, interval, percent
 from rlfocal.evaluation.explaining import (
     EXPLAINED_METHODS,
     NO_LOSS_MARGIN,
@@ -35,10 +35,10 @@ def heading(explanation: Explanation) -> str:
 
 def tables(explanation: Explanation) -> tuple[Table, Table, Table]:
     """Whom the agents ask and believe, what each model is worth to them, and where they stop."""
-    return _asked(explanation), _losses(explanation), _groups(explanation)
+    return _make_model_table(explanation), _losses(explanation), _groups(explanation)
 
 
-def _asked(explanation: Explanation) -> Table:
+def _make_model_table(explanation: Explanation) -> Table:
     columns = ("train", "test", "asked", "round", "disputed", "followed", "votes", "pull")
     table = Table(
         "model",
@@ -57,7 +57,7 @@ def _asked(explanation: Explanation) -> Table:
 
 def _belief(belief: Belief | None) -> tuple[str, str, str, str]:
     if belief is None:
-        return DASH, DASH, DASH, DASH
+        return MISSING_CELL, MISSING_CELL, MISSING_CELL, MISSING_CELL
     followed, votes = (percent(of if belief.disputed else None, 1) for of in (belief.followed, belief.votes))
     return f"{belief.disputed:,}", followed, votes, decimal(belief.pull, 2)
 
@@ -90,7 +90,7 @@ def _groups(explanation: Explanation) -> Table:
     )
     parts = [("task ", explanation.tasks), ("models asked: ", explanation.stops)]
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
-        most = [f"{model} {_in_short(belief)}" for model, belief in of.beliefs if belief.weight > 0]
+        most = [f"{model} {_belief_cell(belief)}" for model, belief in of.beliefs if belief.weight > 0]
         size = decimal(of.mean_pool_size, 1)
         table.add(
             name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MAX_MODELS_SHOWN])
@@ -98,7 +98,7 @@ def _groups(explanation: Explanation) -> Table:
     return table
 
 
-def _in_short(belief: Belief) -> str:
+def _belief_cell(belief: Belief) -> str:
     return f"({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
 
 
@@ -106,8 +106,8 @@ def _nats(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
-    """Of each method with agents a heading and the tables of its first seed that is explained, if any is.
+def make_explanation_tables(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
+    """For each method with agents: a heading, and the tables of its first explained seed.
 
     Nothing of what cannot be explained: what learned online, and settings that were tuned.
     """

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
 from rlfocal.evaluation.leaderboard import comparable_boards, make_board
@@ -44,13 +44,13 @@ def export_report(
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
     check_chosen(warehouse, comparable, methods or (), columns or ())
     shown = draw_side_by_side(warehouse, comparable, confidential=False, on_progress=on_progress)
-    overview = every_method_table([section.board for section in shown]).part(methods, None)
+    overview = every_method_table([section.board for section in shown]).select(methods, None)
     written = _write_table(target / "overview", overview)
     taken: set[str] = set()
     for section in shown:
-        place = target / _unused(file_name(section.title), taken)
+        place = target / _make_unique(file_name(section.title), taken)
         for name, table in section.tables.items():
-            chosen = table.part(methods, columns) if name == "results" else table
+            chosen = table.select(methods, columns) if name == "results" else table
             written += _write_table(place / name, chosen, section.title)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
@@ -68,9 +68,9 @@ def check_chosen(
     evaluated = {name for runs in comparable.values() for name in runs.methods}
     for name in methods:
         if name not in evaluated:
-            raise unknown("method", name, evaluated, "what was evaluated")
+            raise unknown_name("method", name, evaluated, "what was evaluated")
     for key, runs in comparable.items() if columns else ():
-        results_table(make_board(warehouse, key, runs)).part((), columns)
+        results_table(make_board(warehouse, key, runs)).select((), columns)
 
 
 def file_name(title: str) -> str:
@@ -88,15 +88,15 @@ def file_name(title: str) -> str:
     )
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _make_unique(name: str, taken: set[str]) -> str:
     names: Iterator[str] = (f"{name}-{number}" if number else name for number in range(len(taken) + 1))
     free = next(candidate for candidate in names if candidate.lower() not in taken)
     taken.add(free.lower())
     return free
 
 
-def _write_table(stem: Path, table: Table, of: str = "") -> list[Path]:
-    latex = table.latex(f"{file_name(of)}-{stem.name}" if of else stem.name, of)
+def _write_table(stem: Path, table: Table, title: str = "") -> list[Path]:
+    latex = table.latex(f"{file_name(title)}-{stem.name}" if title else stem.name, title)
     texts = {".csv": table.csv(), ".md": "\n".join([*table.markdown(), ""]), ".tex": latex}
     return [_write(stem, ending, text) for ending, text in texts.items()]
 

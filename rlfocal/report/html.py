@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
@@ -58,7 +58,7 @@ def write_report(
     comparable = comparable_boards(warehouse, benchmarks)
     for name in sorted(set(benchmarks or ()) - {key[0] for key in comparable}):
         evaluated = warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")
-        raise unknown(
+        raise unknown_name(
             "benchmark", name, (benchmark for (benchmark,) in evaluated), "what `rlfocal evaluate` has run"
         )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
@@ -80,7 +80,7 @@ def write_report(
 
 
 def _template() -> Template:
-    """Of the page; all but markup is escaped."""
+    """The template of the page, which escapes all but markup."""
     from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
 
     made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)

@@ -13,9 +13,9 @@ from platform import python_version
 from rlfocal.base.names import LOOK_MESSAGE
 from warehouse import Warehouse
 
-PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
+CODE_PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
 _INPUTS_MARK = "\n<!-- rlfocal "
-_SOURCES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
+_SOURCE_SUFFIXES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
 
 
 def report_inputs(
@@ -42,10 +42,10 @@ def report_inputs(
 
 def versions() -> str:
     """Python and the packages that a page's figures depend on."""
-    return ", ".join([f"Python {python_version()}", *map(_versioned, PACKAGES)])
+    return ", ".join([f"Python {python_version()}", *map(_name_version, CODE_PACKAGES)])
 
 
-def _versioned(package: str) -> str:
+def _name_version(package: str) -> str:
     try:
         return f"{package.replace('_', '-')} {version(package)}"
     except PackageNotFoundError:
@@ -57,7 +57,7 @@ def code_digest() -> str:
     digest = sha256()
     for package in ("rlfocal", "warehouse"):
         folder = Path(str(resources.files(package)))
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCE_SUFFIXES):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 

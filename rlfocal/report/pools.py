@@ -1,4 +1,4 @@
-"""Which pools RL-Focal asked on test documents, and how diverse they are: the figures of `all_pools`."""
+"""The pools that RL-Focal asked on test documents, with the statistics of `all_pools`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from math import comb
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Ints
-from rlfocal.base.wording import known
+from rlfocal.base.wording import number_or_none
 from rlfocal.data.dataset import Kind
-from rlfocal.evaluation.comparable import answering, kind_of
+from rlfocal.evaluation.comparable import find_answering_models, kind_of
 from rlfocal.statistics.diversity import every_pool, pool_diversity
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-METRICS = ("focal_diversity", "plurality_accuracy")
+POOL_METRICS = ("focal_diversity", "plurality_accuracy")
 MAX_POOLS_SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
 
@@ -72,11 +72,13 @@ class TestAnswers:
     def describe(self, pools: Bools) -> dict[tuple[str, ...], PoolFigures]:
         """Pools (P, N) by their members, each on the documents that all of these answered."""
         statistics = pool_diversity(
-            self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=METRICS
+            self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=POOL_METRICS
         )
         members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
-        numbers = zip(*(statistics.metrics[name].tolist() for name in METRICS), strict=True)
-        return {of: PoolFigures(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
+        numbers = zip(*(statistics.metrics[name].tolist() for name in POOL_METRICS), strict=True)
+        return {
+            of: PoolFigures(of, *map(number_or_none, both)) for of, both in zip(members, numbers, strict=True)
+        }
 
 
 def pool_choice(
@@ -87,7 +89,7 @@ def pool_choice(
     A pool with a model that the warehouse has lost keeps its share, and has no statistics.
     """
     whole = tuple(sorted(models))
-    left = tuple(sorted(answering(warehouse, benchmark).intersection(models)))
+    left = tuple(sorted(find_answering_models(warehouse, benchmark).intersection(models)))
     if len(left) < 2:
         return None
     counted = warehouse.rows(script("queries/chosen_pools"), (list(runs),))
@@ -98,15 +100,15 @@ def pool_choice(
     masks = np.array([np.isin(left, members) for members in rest], np.bool_).reshape(-1, len(left))
     by_members = {**every, **answers.describe(masks)}
 
-    def described(members: tuple[str, ...]) -> PoolFigures:
+    def find_figures(members: tuple[str, ...]) -> PoolFigures:
         return by_members.get(members, PoolFigures(members, None, None))
 
-    looked_at = [*(pool for members, pool in by_members.items() if len(members) > 1), described(whole)]
+    looked_at = [*(pool for members, pool in by_members.items() if len(members) > 1), find_figures(whole)]
     best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
     return PoolChoice(
-        tuple(PoolUse(**vars(described(members)), share=share) for members, share in shares.items()),
+        tuple(PoolUse(**vars(find_figures(members)), share=share) for members, share in shares.items()),
         len(counted),
-        described(whole),
+        find_figures(whole),
         best,
         tuple(pool for members, pool in every.items() if members not in {whole, best.models, *shares}),
         largest_enumerable(len(left)),

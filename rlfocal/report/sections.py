@@ -15,7 +15,7 @@ from rlfocal.evaluation.verdicts import known_table, title
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
 from rlfocal.report.boards import documents, labels_table, models_table, pools_table
-from rlfocal.report.explained import learned
+from rlfocal.report.explained import make_explanation_tables
 from rlfocal.report.figures import Figure, figures_of
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
@@ -37,7 +37,7 @@ class Section:
     learned: tuple[tuple[str, tuple[Table, ...]], ...]
     """What RL-Focal's methods learned, as `rlfocal.report.explained.learned` has it."""
     documents: dict[str, Any] | None
-    """As the page shows them one by one; None if none was decided."""
+    """The decided documents as the page shows them one by one; None if there are none."""
 
 
 def draw_side_by_side(
@@ -104,7 +104,7 @@ def _draw(
         board,
         {name: table for name, table in tables.items() if table.rows},
         figures_of(warehouse, board),
-        tuple(learned(warehouse, board)),
+        tuple(make_explanation_tables(warehouse, board)),
         documents(warehouse, board, boards, confidential=confidential),
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
+from rlfocal.base.wording import MISSING_CELL, cents, count_noun, decimal, interval, number_or_none, percent
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, TaskMean
 from rlfocal.evaluation.promising import PROMISE_LEGEND, PromiseRecord, table_of
@@ -49,27 +49,31 @@ _OVER_TASKS_LEGEND = (
 
 
 def results_table(board: Board) -> Table:
-    """A row a method."""
-    by_task = any(s.task_mean is not None for s in board.standings)
-    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
+    """The table of a board's results, with a row for each method."""
+    by_task = any(s.task_mean is not None for s in board.rows)
+    in_turn = any((s.mean_rounds or 0) > 1 for s in board.rows)
     columns = ["accuracy %↑", "± seeds↓", "± docs↓", *["tasks %↑"] * by_task, "asked↓"]
     columns += [*["rounds↓"] * in_turn, "¢/1k↓", f"above {board.baseline}↑"]
     columns += [f"{ours.method} above it" for ours in board.ours]
-    names_own = any(s.unnamed for s in board.standings)
+    names_own = any(s.unnamed for s in board.rows)
     columns += ["unnamed %"] * names_own
-    has_trained = any(s.deciding for s in board.standings)
+    has_trained = any(s.deciding for s in board.rows)
     texts = ("reads", *["decides"] * has_trained, *["settings"] * bool(board.trials))
-    caption = _RESULTS_LEGEND.format(_compared(board)) + _DECIDING * has_trained
-    words = explain_words(s.method for s in board.standings)
+    caption = _RESULTS_LEGEND.format(_count_comparisons(board)) + _DECIDING * has_trained
+    words = explain_words(s.method for s in board.rows)
     table = Table("method", *columns, texts=texts, title="Methods", caption=caption, words=words)
-    for s in board.standings:
+    for s in board.rows:
         cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
         cells += [*[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
         cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
-        cells += [_unnamed(s)] * names_own
+        cells += [_unnamed_cell(s)] * names_own
         decides = deciding_in_words(s.deciding, s.n_pools, s.commonest_pool)
-        cells += [", ".join(s.reads) or DASH, *[decides] * has_trained, *[s.chosen] * bool(board.trials)]
+        cells += [
+            ", ".join(s.reads) or MISSING_CELL,
+            *[decides] * has_trained,
+            *[s.chosen] * bool(board.trials),
+        ]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING_METHOD else "")
     return table
 
@@ -85,24 +89,24 @@ def deciding_in_words(
     'learned 2, start 1: 1 to 9 pools, 75 % the commonest'
     """
     if not deciding or not n_pools or commonest is None:
-        return DASH
+        return MISSING_CELL
     names = ", ".join(f"{name} {n}" for name, n in deciding) if len(deciding) > 1 else deciding[0][0]
     few, many = min(n_pools), max(n_pools)
-    pools = counted(few, "pool") if few == many else f"{few:,} to {many:,} pools"
+    pools = count_noun(few, "pool") if few == many else f"{few:,} to {many:,} pools"
     return f"{names}: {pools}" + (f", {percent(commonest, 0)} % the commonest" if many > 1 else "")
 
 
-def _compared(board: Board) -> int:
+def _count_comparisons(board: Board) -> int:
     """Intervals of differences that a table of the board shows."""
     ours = [o.method for o in board.ours]
     return sum(
         (s.against_baseline is not None) + sum(s.ours_above.get(name) is not None for name in ours)
-        for s in board.standings
+        for s in board.rows
     )
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
-    """Of each board its accuracies, how far methods stand above others, and the models alone."""
+    """Prints of each board the accuracies, how far methods stand above others, and the models alone."""
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
@@ -110,8 +114,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
         columns = results.header[1:]
         differs = [name for name in columns if "above" in name]
         console.print(Text(heading(board), style="bold"))
-        console.print(results.part(None, [name for name in columns if name not in differs], title=""))
-        console.print(results.part(None, differs, title=""))
+        console.print(results.select(None, [name for name in columns if name not in differs], title=""))
+        console.print(results.select(None, differs, title=""))
         for s in board.singles:
             alone.add(s.model, percent(s.accuracy), plus_minus(s.stderr_docs), cents(s.cost))
         console.print(alone, style="dim")
@@ -121,13 +125,13 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
 
 def heading(board: Board) -> str:
-    """Its title, and how many documents it is of."""
+    """The heading of a board: its title, and its number of documents."""
     return f"{title(board)}, {board.n:,} test documents"
 
 
 def plus_minus(error: float | None) -> str:
     """A standard error in points; a dash without one."""
-    return DASH if error is None else f"±{percent(error)}"
+    return MISSING_CELL if error is None else f"±{percent(error)}"
 
 
 def print_promises(promises: Sequence[PromiseRecord]) -> None:
@@ -152,7 +156,7 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
         for m in merits:
             style = "bold" if m.method in ours else ""
             shares = map(_share, (m.gain, m.cost_save, m.gap_to_oracle))
-            numbers = (decimal(m.pareto_distance), decimal(m.ece), *_selective(m.selective))
+            numbers = (decimal(m.pareto_distance), decimal(m.ece), *_selective_cells(m.selective))
             gains.add(m.method, percent(m.accuracy), *shares, *numbers, style=style)
             p_values = (m.p_best_single, *(m.p_ours.get(name, nan) for name in ours))
             curves.add(m.method, *map(decimal, (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)), style=style)
@@ -199,8 +203,10 @@ def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console 
     names = ["all" if budget == "inf" else budget for budget in budgets]
     table = Table("method", *names, title=f"{heading(board)}: accuracy in % (models asked) by budget")
     for curve in curves:
-        points = [curve.at(budget) for budget in budgets]
-        cells = [DASH if p is None else f"{percent(p.accuracy)} ({p.mean_pool_size:.1f})" for p in points]
+        points = [curve.find_point(budget) for budget in budgets]
+        cells = [
+            MISSING_CELL if p is None else f"{percent(p.accuracy)} ({p.mean_pool_size:.1f})" for p in points
+        ]
         table.add(curve.method, *cells, style="bold" if is_ours(curve.method) else "")
     console.print(table)
 
@@ -214,20 +220,18 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
     return table.markdown()
 
 
-def _unnamed(standing: LeaderboardRow) -> str:
+def _unnamed_cell(row: LeaderboardRow) -> str:
     """The share of answers that no asked model gave, and in brackets how many of these are right."""
-    return (
-        f"{percent(standing.unnamed, 1)} ({percent(standing.unnamed_right, 1)})" if standing.unnamed else DASH
-    )
+    return f"{percent(row.unnamed, 1)} ({percent(row.unnamed_right, 1)})" if row.unnamed else MISSING_CELL
 
 
-def _selective(figures: SelectiveFigures | None) -> tuple[str, ...]:
+def _selective_cells(figures: SelectiveFigures | None) -> tuple[str, ...]:
     """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
     if figures is None:
-        return DASH, DASH, DASH
+        return MISSING_CELL, MISSING_CELL, MISSING_CELL
     shares = figures.accuracy_at["0.8"].mean, figures.coverage_at["0.05"].mean
     return decimal(figures.area.mean), *map(percent, shares)
 
 
 def _share(value: float) -> str:
-    return DASH if known(value) is None else f"{100 * value:+.1f}%"
+    return MISSING_CELL if number_or_none(value) is None else f"{100 * value:+.1f}%"

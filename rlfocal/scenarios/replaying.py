@@ -21,14 +21,14 @@ from rlfocal.data.policy import FailingModels, Fitted
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.confidence import Probabilities
-from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
+from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, hold_to_budget
 from rlfocal.evaluation.planning import Candidate, Run, Setup, as_of, read_dataset
-from rlfocal.evaluation.promising import count_above, stored_promises
-from rlfocal.evaluation.storing import Evaluation, Result, store, stored
+from rlfocal.evaluation.promising import count_stored_above, stored_promises
+from rlfocal.evaluation.storing import Evaluation, Result, read_runs, store
 from rlfocal.methods import check_methods, entry_of
 from rlfocal.scenarios.scenario import Scenario
 from rlfocal.statistics.intervals import Difference, paired_difference
-from rlfocal.statistics.selective import promised
+from rlfocal.statistics.selective import active_thresholds
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def replay(
     if "prices" in told and before.budget and before.budget.unit == "cents":
         rows, priced = fit.rows, answers
         fit = replace(fit, rows=replace(rows, prices=priced.prices, token_costs=priced.token_costs))
-    there = {row.run_id for row in stored(warehouse, [before.run_id, after.run_id])}
+    there = {row.run_id for row in read_runs(warehouse, [before.run_id, after.run_id])}
     if before.run_id not in there:
         _decide(usual, before, dataset, None)
     if after.run_id not in there | {before.run_id}:
@@ -130,7 +130,9 @@ def replay(
     replayed = _compared(warehouse, before, after, told)
     if changes.refits:  # other fits would promise something else
         return replayed
-    thresholds = _thresholds(warehouse, usual.run.run_id) if agents is None else promised(Path(policy))
+    thresholds = (
+        _thresholds(warehouse, usual.run.run_id) if agents is None else active_thresholds(Path(policy))
+    )
     promises = tuple(_promised(warehouse, before, after, *item) for item in thresholds.items())
     return replace(replayed, promises=promises)
 
@@ -169,7 +171,7 @@ class _Fit:
             [policies] = fit_groups(
                 candidate.method, self.rows, setup.groups, [self.run.seed or 0], tasks=candidate.reads_task
             )
-        held = within(budget, policies)
+        held = hold_to_budget(budget, policies)
         if held is None:
             is_unknown = budget is not None and budget.unit == "cents" and np.isnan(self.rows.prices).any()
             fix = "`rlfocal import prices` sets unknown prices" if is_unknown else "give a larger one"
@@ -209,7 +211,7 @@ def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
 def _promised(
     warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float
 ) -> ReplayedPromise:
-    counted = [count_above(warehouse, run.benchmark, run.run_id, threshold) for run in (before, after)]
+    counted = [count_stored_above(warehouse, run.benchmark, run.run_id, threshold) for run in (before, after)]
     coverage, error = zip(
         *((answered / n, wrong / answered if answered else None) for n, answered, wrong in counted),
         strict=True,
@@ -275,14 +277,14 @@ def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None
     policies, tasks = fit.policies, fit.candidate.reads_task
     started = time.perf_counter()
     decisions = decide_groups(answers, fit.setup.groups, policies, tasks=tasks, failing=failing)
-    decisions = fit.probabilities.complete(decisions, policies, run.seed or 0, run.budget, answers)
+    decisions = fit.probabilities.add_probabilities(decisions, policies, run.seed or 0, run.budget, answers)
     store(fit.setup.warehouse, answers, [Result(run, decisions, [], time.perf_counter() - started)])
 
 
 def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any]) -> Replay:
     """Two stored runs, question by question."""
     rows_before, rows_after = (
-        {row.task: row for row in stored(warehouse, [run.run_id])} for run in (before, after)
+        {row.task: row for row in read_runs(warehouse, [run.run_id])} for run in (before, after)
     )
     each = warehouse.columns(
         "SELECT b.correct AS was_right, a.correct AS is_right, (a.prediction, a.answer) IS DISTINCT FROM "

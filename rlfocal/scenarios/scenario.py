@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset, with_prices
-from rlfocal.data.policy import FailingModels, down_among, parse_swaps
+from rlfocal.data.policy import FailingModels, find_down_models, parse_swaps
 from rlfocal.exchange.imports.prices import read_prices
 from rlfocal.methods.checking import read_value
 from warehouse import Warehouse
@@ -52,7 +52,7 @@ class Scenario:
         for part in filter(None, (part.strip() for part in text.split(","))):
             kind, _, value = part.partition("=")
             if kind not in _KINDS:
-                raise unknown("kind of change", kind, _KINDS, f"--scenario {text!r}")
+                raise unknown_name("kind of change", kind, _KINDS, f"--scenario {text!r}")
             name, read, example = _KINDS[kind]
             if not value:
                 raise InputError(f"--scenario {text!r}: {part!r} has no value; say {example}")
@@ -73,7 +73,10 @@ class Scenario:
         """Raises InputError for models, swaps, prices and settings that cannot be."""
         every, dataset = dataset, self._without_dropped(warehouse, dataset)
         trained, priced, names = self._relabelled(dataset), self._priced(warehouse, dataset), dataset.models
-        mask, swaps = down_among(names, self.down, only=self.only or None), parse_swaps(names, self.swap)
+        mask, swaps = (
+            find_down_models(names, self.down, only=self.only or None),
+            parse_swaps(names, self.swap),
+        )
         down = [name for name, is_down in zip(names, mask, strict=True) if is_down]
         differs = not np.array_equal(priced.costs, dataset.costs, equal_nan=True)
         told = {
@@ -100,7 +103,7 @@ class Scenario:
     def _without_dropped(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
         if not self.drop:
             return dataset
-        is_out = down_among(dataset.models, self.drop, "--scenario drop")
+        is_out = find_down_models(dataset.models, self.drop, "--scenario drop")
         kept = [name for name, out in zip(dataset.models, is_out, strict=True) if not out]
         return load_dataset(warehouse, dataset.benchmark, kept)
 
@@ -139,7 +142,7 @@ def keep_labels(data: Dataset, n: int) -> Dataset:
 def drop_answers(data: Dataset, share: float) -> Dataset:
     """In test, each answer of each model is missing with this probability."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
-    return data.silenced(lost)
+    return data.drop_answers(lost)
 
 
 def corrupt_labels(data: Dataset, share: float) -> Dataset:

@@ -1,4 +1,4 @@
-"""Which models agree, right or wrong: the twins of the macro `agreement` and the view `consensus`.
+"""Which models agree, right or wrong: the Python twins of the macro `agreement` and the view `consensus`.
 
 Shapes as in `rlfocal.statistics.diversity`: `predictions` (T, N) are choice indices, or codes that are equal
 for equal answers, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where no model can be right.
@@ -21,7 +21,7 @@ class Agreement(NamedTuple):
     agreement: Floats
     """Share of documents to which both give the same answer; a missing answer agrees with nothing."""
     same_error: Floats
-    """The same share of the documents that both get wrong."""
+    """Of the documents that both models get wrong, the share with the same answer."""
 
 
 class Consensus(NamedTuple):

@@ -22,28 +22,28 @@ from threadpoolctl import threadpool_limits
 from rlfocal.base.arrays import Bools, Floats, Ints
 
 AUDIT_FOLDS = 5
-_RIDGE = 1.0
+_WEIGHT_RIDGE = 1.0
 _TASK_POOL_MARGIN = 0.05
 """Nats a document that pools a task have to gain: they also learn which labels are common in a task."""
 _NOISE_RATES = np.geomspace(1e-4, 0.95, 40)
 """Shares of wrong labels in a task."""
 _SHARPNESS = np.linspace(-1.0, 1.0, 9)
-"""Logarithms of a task's factor of the pool's logits."""
+"""The grid of a task's sharpness: the logarithm of the factor on the pool's logits."""
 _SPREADS = (0.05, 0.1, 0.2, 0.4)
 """Standard deviations of sharpness over tasks."""
 _BETA_STRENGTHS = (5, 10, 30, 100, 300, 1000)
-"""Of the Beta distribution of rates over tasks: few documents, tasks differ; many, they are alike."""
+"""Strengths of the Beta distribution of rates over tasks: if low, tasks differ; if high, they are alike."""
 _BETA_MEANS = np.geomspace(3e-4, 0.3, 20)
-_NEGLIGIBLE, _MIN_PROBABILITY = 1e-4, 1e-300
+_NEGLIGIBLE_POSTERIOR, _MIN_PROBABILITY = 1e-4, 1e-300
 
 
 class LogLinearFit(NamedTuple):
     """The slot c has the logit Σ_i w_i x_ic + b_c."""
 
     weights: Floats
-    """(M,)"""
+    """(M,) the weight of each model"""
     biases: Floats
-    """(C,)"""
+    """(C,) the bias of each slot"""
 
     def probabilities(self, x: Floats, exists: Bools) -> Floats:
         """(T, C) distributions over the slots that exist."""
@@ -51,11 +51,11 @@ class LogLinearFit(NamedTuple):
         return np.asarray(np.exp(log_softmax(np.where(exists, logits, -np.inf), axis=1)))
 
 
-def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bools) -> LogLinearFit:
+def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased: Bools) -> LogLinearFit:
     """The pool whose slots, of a share of labels wrong, give the labels (T,) the highest likelihood.
 
-    x (T, M, C) is the evidence, 0 where no slot is; `slips` as `slip_chances` has them; `biased` (C,): which
-    slots have a bias. The share is fitted, too, so that wrong labels do not blunt the pool.
+    x (T, M, C) is the evidence, 0 where no slot is; `label_noise` as `label_noise_rates` has it;
+    `biased` (C,): which slots have a bias. The share is fitted, too: wrong labels do not blunt the pool.
     """
     n, M, C = x.shape
     rows, right = np.arange(n), np.eye(C)[labels]
@@ -66,12 +66,12 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
         w, b, rate = parameters[:M], parameters[M:-1], expit(parameters[-1])
         p = np.exp(log_softmax((w @ flat).reshape(n, C) + b + closed, axis=1))
         of_label = p[rows, labels]
-        q = np.maximum((1 - rate) * of_label + rate * slips * (1 - of_label), _MIN_PROBABILITY)
-        trust = (1 - rate - rate * slips) * of_label / q
+        q = np.maximum((1 - rate) * of_label + rate * label_noise * (1 - of_label), _MIN_PROBABILITY)
+        trust = (1 - rate - rate * label_noise) * of_label / q
         surplus = (p - right) * trust[:, None]
-        of_rate = ((of_label - slips * (1 - of_label)) / q).sum() * rate * (1 - rate)
+        of_rate = ((of_label - label_noise * (1 - of_label)) / q).sum() * rate * (1 - rate)
         slope = np.concatenate([flat @ surplus.ravel(), surplus.sum(axis=0) * biased, [of_rate]])
-        pull = _RIDGE * np.concatenate([w, b, [0.0]])
+        pull = _WEIGHT_RIDGE * np.concatenate([w, b, [0.0]])
         return float(pull @ parameters / 2 - np.log(q).sum()) / n, (slope + pull) / n
 
     start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.1)]])
@@ -80,7 +80,9 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
     return LogLinearFit(fitted[:M], fitted[M:-1])
 
 
-def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints, biased: Bools) -> Floats:
+def cross_fit(
+    x: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints, biased: Bools
+) -> Floats:
     """(T, C) the distribution of each document's true slot, by pools fitted without the document's fold.
 
     One pool for all documents, or one a task (T,) where these give the labels held out a likelihood that is
@@ -93,10 +95,10 @@ def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints
         for k, group in product(range(AUDIT_FOLDS), np.unique(groups)):
             train, test = (np.flatnonzero((groups == group) & part) for part in (fold != k, fold == k))
             if len(test):
-                pool = fit_pool(x[train], exists[train], labels[train], slips[train], biased)
+                pool = fit_pool(x[train], exists[train], labels[train], label_noise[train], biased)
                 p[test] = pool.probabilities(x[test], exists[test])
         of_label = p[np.arange(len(labels)), labels]
-        return float(np.log(0.99 * of_label + 0.01 * slips * (1 - of_label)).mean()), p
+        return float(np.log(0.99 * of_label + 0.01 * label_noise * (1 - of_label)).mean()), p
 
     with threadpool_limits(1, user_api="blas"):  # threads that wait for one another take three times the CPU
         together, p = held_out(np.zeros_like(tasks))
@@ -115,7 +117,7 @@ def _folds(tasks: Ints) -> Ints:
     return fold
 
 
-def slip_chances(exists: Bools, labels: Ints, unnamed: int | None = None) -> Floats:
+def label_noise_rates(exists: Bools, labels: Ints, unnamed: int | None = None) -> Floats:
     """(T,) the probability that a label, being wrong, is this one: of K slots, one of the K - 1 others.
 
     `unnamed`: the slot that stands for every answer which no model gave; half of the wrong labels are there.
@@ -126,7 +128,7 @@ def slip_chances(exists: Bools, labels: Ints, unnamed: int | None = None) -> Flo
     return np.where((labels == unnamed) & (others > 1), 0.5, np.where(labels == unnamed, 1.0, 0.5 / others))
 
 
-def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) -> Floats:
+def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints) -> Floats:
     """(T,) how probable it is that labels (T,) are wrong, by distributions (T, C) of the true slots.
 
     `tasks` (T,) holds 0..K-1.
@@ -136,24 +138,24 @@ def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) ->
     sharper = (log_softmax(logits * np.exp(s), axis=1) for s in _SHARPNESS)
     of_label = [np.exp(each[np.arange(len(labels)), labels]) for each in sharper]
 
-    def parts(s: int, r: int) -> tuple[Floats, Floats]:
+    def label_likelihoods(s: int, r: int) -> tuple[Floats, Floats]:
         """(T,) the likelihood of the label as a right and as a wrong one."""
-        return (1 - _NOISE_RATES[r]) * of_label[s], _NOISE_RATES[r] * slips * (1 - of_label[s])
+        return (1 - _NOISE_RATES[r]) * of_label[s], _NOISE_RATES[r] * label_noise * (1 - of_label[s])
 
     grid = [*product(range(len(_SHARPNESS)), range(len(_NOISE_RATES)))]
     likelihood = np.zeros((n_tasks, len(_SHARPNESS), len(_NOISE_RATES)))
     for s, r in grid:
-        right, wrong = parts(s, r)
+        right, wrong = label_likelihoods(s, r)
         likelihood[:, s, r] = np.bincount(tasks, np.log(np.maximum(right + wrong, _MIN_PROBABILITY)), n_tasks)
-    weight = _averaged(likelihood)
+    weight = _average_posterior(likelihood)
     wrongs = np.zeros(len(labels))
     for s, r in grid:
-        right, wrong = parts(s, r)
+        right, wrong = label_likelihoods(s, r)
         wrongs += weight[tasks, s, r] * wrong / np.maximum(right + wrong, _MIN_PROBABILITY)
     return wrongs
 
 
-def _averaged(likelihood: Floats) -> Floats:
+def _average_posterior(likelihood: Floats) -> Floats:
     """(K, S, R) the posterior of each task's sharpness and rate, averaged over the common distributions."""
     by_prior = []
     for prior in _priors():
@@ -163,7 +165,7 @@ def _averaged(likelihood: Floats) -> Floats:
     total = logsumexp([evidence for evidence, _, _ in by_prior])
     posterior = np.zeros(likelihood.shape)
     for evidence, prior, of_task in by_prior:
-        if (share := np.exp(evidence - total)) > _NEGLIGIBLE:
+        if (share := np.exp(evidence - total)) > _NEGLIGIBLE_POSTERIOR:
             posterior += share * np.exp(likelihood + prior - of_task)
     return np.asarray(posterior / posterior.sum(axis=(1, 2), keepdims=True))
 
@@ -222,7 +224,9 @@ def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
 
 
 def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
-    """Of labels by the models at the best scale, beside how often each label occurs."""
+    """The likelihood of labels by the models at the best scale, beside that by how often each label
+    occurs.
+    """
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
     rows = np.arange(len(labels))
     return max(

@@ -38,7 +38,7 @@ def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliabili
 
     InputError: a confidence is not a probability, or the two arrays have different lengths.
     """
-    confidence, correct = _known(confidence, correct)
+    confidence, correct = _select_answered(confidence, correct)
     # Rounding must not push shares of passes such as 0.29 into the bin below.
     bin_of = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
     n = np.bincount(bin_of, minlength=bins)
@@ -57,7 +57,7 @@ def brier_score(confidence: Floats, correct: Bools) -> float:
     Arrays and errors as in `reliability`. From 0, confident and right, to 1; always saying 0.5 gives 0.25.
     NaN if no document has an answer.
     """
-    confidence, correct = _known(confidence, correct)
+    confidence, correct = _select_answered(confidence, correct)
     return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
 
 
@@ -68,8 +68,10 @@ def top_probability(logits: Floats, exists: Bools) -> Floats:
     return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
 
 
-def _known(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
-    """Both for the documents that have an answer, clipped to [0, 1] against rounding."""
+def _select_answered(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
+    """Probabilities and correctness of the documents that have an answer; probabilities are clipped to [0,
+    1].
+    """
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(
             f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
@@ -87,7 +89,7 @@ _PRIOR_DEVIATION = 0.5
 _MIN_PROBABILITY = 1e-12
 
 
-def tempered(distributions: Floats, temperature: float) -> Floats:
+def apply_temperature(distributions: Floats, temperature: float) -> Floats:
     """(..., C) distributions after temperature scaling (Guo et al. 2017).
 
     The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
@@ -110,7 +112,9 @@ def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float
     def loss(logarithm: float) -> float:
         losses = []
         for distributions, right, rows in zip(held_out, labels, labelled, strict=True):
-            of_label = tempered(distributions[rows], np.exp(logarithm))[np.arange(len(rows)), right[rows]]
+            of_label = apply_temperature(distributions[rows], np.exp(logarithm))[
+                np.arange(len(rows)), right[rows]
+            ]
             losses.append(-np.log(np.maximum(of_label, _MIN_PROBABILITY)).sum())
         return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR_DEVIATION) ** 2)
 

@@ -37,9 +37,9 @@ class PoolCeiling:
     guessing: float
     """How often guessing among a document's choices is right."""
     unnamed_right: float
-    """Of the documents on which no model is right, the share where the likeliest unnamed choice is."""
+    """Where no model is right: the share of documents on which the likeliest unnamed choice is right."""
     unnamed_guessing: float
-    """Of the same, how often guessing among the choices that no model named is."""
+    """Where no model is right: how often a guess among the choices that no model named is right."""
 
 
 def ceiling(
@@ -49,7 +49,7 @@ def ceiling(
     probs: Floats | None = None,
     n_choices: Ints | None = None,
 ) -> PoolCeiling:
-    """Of N models on T documents, of which the one at position `best` was chosen on train.
+    """The ceiling of N models on T documents; the model at position `best` was chosen on train.
 
     `predictions` (T, N) and `labels` (T,) as in `rlfocal.statistics.agreement`; for choices also the models'
     probabilities (T, N, C) and how many choices each document has (T,).

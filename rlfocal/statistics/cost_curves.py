@@ -29,7 +29,7 @@ def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> floa
     ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A random router
     has 0.5. NaN where PGR is.
     """
-    share, recovered = _recovered(shares, accuracies, weak, strong)
+    share, recovered = _recovered_shares(shares, accuracies, weak, strong)
     return float(np.trapezoid(recovered, share))
 
 
@@ -39,7 +39,7 @@ def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovere
     CPT(50 %) is that of `recovered` 0.5. Points, ends and the lines between them as in `apgr`: with the end
     at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is NaN.
     """
-    share, reached = _recovered(shares, accuracies, weak, strong)
+    share, reached = _recovered_shares(shares, accuracies, weak, strong)
     # By a float error less, a threshold that just reaches it would pass for one that does not.
     enough = np.flatnonzero(reached >= recovered - 1e-9)
     if np.isnan(reached).any() or not len(enough):
@@ -113,13 +113,15 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
     has_cost = ~np.isnan(costs)
     distance = np.full(costs.shape, np.nan)
     if has_cost.any():
-        points = np.column_stack([_scaled(np.log(costs[has_cost])), _scaled(accuracies[has_cost])])
+        points = np.column_stack([_scale(np.log(costs[has_cost])), _scale(accuracies[has_cost])])
         front = points[pareto_front(costs[has_cost], accuracies[has_cost])]
         distance[has_cost] = np.abs(points[:, None] - front).sum(axis=2).min(axis=1)
     return distance
 
 
-def _recovered(shares: Floats, accuracies: Floats, weak: float, strong: float) -> tuple[Floats, Floats]:
+def _recovered_shares(
+    shares: Floats, accuracies: Floats, weak: float, strong: float
+) -> tuple[Floats, Floats]:
     """Shares from 0 to 1, each once, and the PGR at them: the mean of points that have the same share."""
     shares, accuracies = _points(shares, accuracies)
     if not ((shares >= 0) & (shares <= 1)).all():
@@ -137,8 +139,8 @@ def _turns_down(x: Floats, y: Floats) -> bool:
     return bool((y[2] - y[1]) * (x[1] - x[0]) < (y[1] - y[0]) * (x[2] - x[1]))
 
 
-def _scaled(values: Floats) -> Floats:
-    """From 0 at the lowest to 1 at the highest; 0 where all are equal."""
+def _scale(values: Floats) -> Floats:
+    """The values from 0 for the lowest to 1 for the highest; 0 where all are equal."""
     spread = float(np.ptp(values)) or 1.0
     scaled: Floats = (values - values.min()) / spread
     return scaled

@@ -31,7 +31,7 @@ class PoolStatistics:
     """Documents that every member answered."""
     size: Floats
     metrics: Mapping[str, Floats]
-    """Those of `rlfocal.statistics.metrics`."""
+    """The statistics of `rlfocal.statistics.metrics` by name, each (P,)."""
 
     def __getattr__(self, name: str) -> Floats:
         metrics: Mapping[str, Floats] = vars(self).get("metrics", {})
@@ -145,7 +145,7 @@ class _Failures:
     def pairs(self) -> PairStatistics:
         return pairwise_diversity(self.correct)
 
-    def over_pairs(self, statistic: Floats) -> Floats:
+    def average_pairs(self, statistic: Floats) -> Floats:
         return mean_over_pairs(statistic, self.members)
 
     @cached_property
@@ -212,43 +212,43 @@ class _Windows:
 
     @cached_property
     def failures(self) -> Floats:
-        return self._before(self._k)
+        return self._sum_windows(self._k)
 
     @property
     def joint_failures(self) -> Floats:
-        return self._before(self._k * (self._k - 1))
+        return self._sum_windows(self._k * (self._k - 1))
 
     @property
     def failures_beside(self) -> tuple[Floats, Floats]:
         beside = (1 - self._right) * self._k[:, None]
-        return self._before(beside), self._before(beside * (self._k - 1)[:, None])
+        return self._sum_windows(beside), self._sum_windows(beside * (self._k - 1)[:, None])
 
     @cached_property
     def pairs(self) -> PairStatistics:
         right_a, right_b = self._right[:, self._a], self._right[:, self._b]
         return PairStatistics(
             n=self.n[:, None],
-            both_right=self._before(right_a * right_b),
-            both_wrong=self._before((1 - right_a) * (1 - right_b)),
-            only_a=self._before(right_a * (1 - right_b)),
-            only_b=self._before((1 - right_a) * right_b),
+            both_right=self._sum_windows(right_a * right_b),
+            both_wrong=self._sum_windows((1 - right_a) * (1 - right_b)),
+            only_a=self._sum_windows(right_a * (1 - right_b)),
+            only_b=self._sum_windows((1 - right_a) * right_b),
         )
 
-    def over_pairs(self, statistic: Floats) -> Floats:
+    def average_pairs(self, statistic: Floats) -> Floats:
         defined = ~np.isnan(statistic)
         return ratio(np.where(defined, statistic, 0.0).sum(axis=1), _float(defined).sum(axis=1))
 
     @property
     def same_votes(self) -> Floats:
         same = self.predictions[:, self._a] == self.predictions[:, self._b]
-        return 2 * self._before(_float(same).sum(axis=1))
+        return 2 * self._sum_windows(_float(same).sum(axis=1))
 
     @property
     def chance(self) -> Floats:
         codes = np.unique(self.predictions, return_inverse=True)[1].reshape(self.predictions.shape)
         squares = np.zeros(len(self.labels))
         for code in range(int(codes.max(initial=-1)) + 1):
-            squares += self._before(_float(codes == code).sum(axis=1)) ** 2
+            squares += self._sum_windows(_float(codes == code).sum(axis=1)) ** 2
         return ratio(squares, (self.n * self.size) ** 2)
 
     @property
@@ -256,9 +256,9 @@ class _Windows:
         right, everyone = np.zeros(len(self.labels)), np.ones((1, self.predictions.shape[1]), np.bool_)
         for block, _, is_right in pluralities(self.predictions, self.labels, everyone, self.kind):
             right[block] = is_right
-        return self._before(right)
+        return self._sum_windows(right)
 
-    def _before(self, per_document: Floats) -> Floats:
+    def _sum_windows(self, per_document: Floats) -> Floats:
         total = np.concatenate([np.zeros((1, *per_document.shape[1:])), np.cumsum(per_document, axis=0)])
         return np.asarray(total[self._ends] - total[self._starts])
 

@@ -14,7 +14,7 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 ERROR_RATE = 0.01
-"""Of all comparisons together: how often a random split is said to differ."""
+"""How often a random split is said to differ, over all comparisons together."""
 MIN_SIDE = 5
 """Documents of train and of test below which nothing is compared."""
 MAX_SHOWN = 3
@@ -27,7 +27,7 @@ class Share:
     kind: str
     """What is compared, such as `label`; shares of one kind are shown together."""
     property: str
-    """In words, such as `label 2`."""
+    """The property in words, such as `label 2`."""
     n_train: int
     k_train: int
     """Train documents that have it."""

@@ -208,37 +208,37 @@ class _Documents:
 class _Clusters(_Documents):
     """A mean over documents, where whole tasks vary: the estimate is a ratio."""
 
-    of: Ints
+    units: Ints
     """(T,) the task of each document, from 0."""
 
     def variances(self, values: Floats) -> Floats:
-        rest = _sums(values - values.mean(axis=1, keepdims=True), self.of)
+        rest = _sums(values - values.mean(axis=1, keepdims=True), self.units)
         n = rest.shape[1]
-        return np.asarray((rest**2).sum(axis=1) * n / max(n - 1, 1) / len(self.of) ** 2)
+        return np.asarray((rest**2).sum(axis=1) * n / max(n - 1, 1) / len(self.units) ** 2)
 
     def freedom(self, n: int) -> int:
-        return int(self.of.max())
+        return int(self.units.max())
 
 
 @dataclass(frozen=True)
 class _TaskStrata(_Documents):
     """A mean over tasks, where the documents of each vary."""
 
-    of: Ints
+    units: Ints
 
     def means(self, values: Floats) -> Floats:
-        return np.asarray((_sums(values, self.of) / np.bincount(self.of)).mean(axis=1))
+        return np.asarray((_sums(values, self.units) / np.bincount(self.units)).mean(axis=1))
 
     def variances(self, values: Floats) -> Floats:
-        n = np.bincount(self.of)
-        rest = values - (_sums(values, self.of) / n)[:, self.of]
-        within = _sums(rest**2, self.of) / np.maximum(n - 1, 1)
+        n = np.bincount(self.units)
+        rest = values - (_sums(values, self.units) / n)[:, self.units]
+        within = _sums(rest**2, self.units) / np.maximum(n - 1, 1)
         known = n > 1
         within[:, ~known] = within[:, known].mean(axis=1, keepdims=True) if known.any() else 0.0
         return np.asarray((within / n).sum(axis=1) / len(n) ** 2)
 
     def freedom(self, n: int) -> int:
-        return n - int(self.of.max()) - 1
+        return n - int(self.units.max()) - 1
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ class _Tasks(_TaskStrata):
     """A mean over tasks, which vary."""
 
     def variances(self, values: Floats) -> Floats:
-        return _Documents().variances(_sums(values, self.of) / np.bincount(self.of))
+        return _Documents().variances(_sums(values, self.units) / np.bincount(self.units))
 
     def freedom(self, n: int) -> int:
-        return int(self.of.max())
+        return int(self.units.max())
 
 
 @dataclass(frozen=True)
@@ -323,9 +323,9 @@ def _difference(one: Hits, other: Hits, scheme: _Documents) -> Difference:
     return Difference(mean, max(mean - reach, -most), min(mean + reach, most), p_value)
 
 
-def _sums(values: Floats, of: Ints) -> Floats:
+def _sums(values: Floats, units: Ints) -> Floats:
     """(R, G) the sum of each row of (R, T) over each task."""
-    return np.stack([np.bincount(of, row) for row in values])
+    return np.stack([np.bincount(units, row) for row in values])
 
 
 def _number(tasks: Tasks) -> Ints:

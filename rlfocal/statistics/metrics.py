@@ -97,7 +97,7 @@ class FailureCounts(Protocol[Array]):
     def failures_beside(self) -> tuple[Array, Array]: ...
     @property
     def pairs(self) -> PairCounts[Array]: ...
-    def over_pairs(self, statistic: Array) -> Array: ...
+    def average_pairs(self, statistic: Array) -> Array: ...
 
 
 class Counts(FailureCounts[Array], Protocol[Array]):
@@ -117,7 +117,7 @@ class Counts(FailureCounts[Array], Protocol[Array]):
 
 Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
 METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
-"""By name, in the order in which studies try them."""
+"""The diversity metrics by name, in the order in which studies try them."""
 
 
 def metric(formula: Formula) -> Formula:
@@ -154,7 +154,7 @@ def fleiss_kappa(counts: Counts[Array]) -> Array:
 
 def _mean_over_pairs_of(name: str) -> Callable[[Counts[Any]], Any]:
     def formula(counts: Counts[Any]) -> Any:
-        return counts.over_pairs(getattr(counts.pairs, name))
+        return counts.average_pairs(getattr(counts.pairs, name))
 
     formula.__name__, formula.__doc__ = name, f"The mean of `PairCounts.{name}` over pairs."
     return formula
@@ -207,7 +207,7 @@ def ratio(numerator: Array, denominator: Array) -> Array:
 
 
 def _x_log_x(x: Any) -> Any:
-    """x log x, 0 at 0."""
+    """The function x log x, which is 0 at 0."""
     if hasattr(x, "xlogy"):
         return x.xlogy(x)
     from scipy.special import xlogy  # numpy has none

@@ -15,12 +15,12 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Floats, Ints
 
-STRATA = 12
+N_STRATA = 12
 MIN_STRATUM_DOCUMENTS = 4
 """Documents of a stratum, where there are so many in all."""
 EFFECT_FOLDS = 5
-RIDGE = 10.0
-"""Of the regression of answers on what the others answered, with features of unit size."""
+REGRESSION_RIDGE = 10.0
+"""The ridge of the regression of answers on the others' answers, whose features have unit size."""
 GUESSED_RATE_DOCUMENTS = 2.0
 """How many documents of a stratum the guessed rate of rare events is worth beside the drawn ones."""
 
@@ -38,7 +38,7 @@ def draw_folds(n: int, folds: int, seed: int = 0) -> Ints:
 class Strata:
     """T documents in H strata, and the order in which each is drawn."""
 
-    of: Ints
+    stratum_of: Ints
     """(T,) the stratum of each document."""
     place: Ints
     """(T,) in its stratum's random order."""
@@ -46,12 +46,12 @@ class Strata:
     @property
     def sizes(self) -> Ints:
         """(H,) documents of each."""
-        return np.bincount(self.of)
+        return np.bincount(self.stratum_of)
 
     @property
     def fewest(self) -> int:
         """Documents to draw for the error of an estimate to be known: two of each stratum."""
-        return min(len(self.of), 2 * len(self.sizes))
+        return min(len(self.stratum_of), 2 * len(self.sizes))
 
     def counts(self, n: int) -> Ints:
         """(H,) how many of each are drawn if n are in all: equally many, as far as there are.
@@ -67,14 +67,14 @@ class Strata:
 
     def draw(self, n: int) -> Ints:
         """(n,) the documents drawn, in order; those of a smaller draw are among them."""
-        return np.flatnonzero(self.place < self.counts(n)[self.of])
+        return np.flatnonzero(self.place < self.counts(n)[self.stratum_of])
 
     def probabilities(self, n: int) -> Floats:
         """(T,) with which each document is drawn."""
-        return (self.counts(n) / self.sizes)[self.of]
+        return (self.counts(n) / self.sizes)[self.stratum_of]
 
 
-def stratify(interest: Floats, seed: int, n_strata: int = STRATA) -> Strata:
+def stratify(interest: Floats, seed: int, n_strata: int = N_STRATA) -> Strata:
     """Strata of documents of like interest (T,), each with about the same share of the sum of it."""
     rng, n = np.random.default_rng(seed), len(interest)
     order = np.argsort(interest, kind="stable")
@@ -126,27 +126,27 @@ class StratifiedSample:
     """(n,) their places among all."""
 
     @property
-    def of(self) -> Ints:
+    def stratum_of(self) -> Ints:
         """(n,) the stratum of each."""
-        return self.strata.of[self.rows]
+        return self.strata.stratum_of[self.rows]
 
     @property
     def weights(self) -> Floats:
         """(n,) how many documents each stands for."""
-        return (self.strata.sizes / self._n)[self.of]
+        return (self.strata.sizes / self._n)[self.stratum_of]
 
     @property
     def _n(self) -> Ints:
-        return np.bincount(self.of, minlength=len(self.strata.sizes))
+        return np.bincount(self.stratum_of, minlength=len(self.strata.sizes))
 
     def mean(self, values: Floats) -> float:
-        """Of all documents, by the values (n,) of those drawn."""
-        return float(self.weights @ values) / len(self.strata.of)
+        """The estimated mean over all documents, by the values (n,) of those drawn."""
+        return float(self.weights @ values) / len(self.strata.stratum_of)
 
     def estimate(self, values: Floats) -> Estimate:
         """The mean of values (n,) over all documents."""
-        mean = np.bincount(self.of, values, minlength=len(self._n)) / self._n
-        squares = np.bincount(self.of, (values - mean[self.of]) ** 2, minlength=len(self._n))
+        mean = np.bincount(self.stratum_of, values, minlength=len(self._n)) / self._n
+        squares = np.bincount(self.stratum_of, (values - mean[self.stratum_of]) ** 2, minlength=len(self._n))
         return Estimate(self.mean(values), self._stderr(squares / np.maximum(self._n - 1, 1)))
 
     def estimate_rare(self, effects: Floats, guessed: Floats) -> Estimate:
@@ -155,8 +155,8 @@ class StratifiedSample:
         guessed (T,): how often an effect is expected. A sample without any is not certain that there is none,
         nor is a stratum.
         """
-        guess = np.maximum(np.bincount(self.strata.of, guessed) / self.strata.sizes, 0.0)
-        seen = np.bincount(self.of, np.abs(effects), minlength=len(guess))
+        guess = np.maximum(np.bincount(self.strata.stratum_of, guessed) / self.strata.sizes, 0.0)
+        seen = np.bincount(self.stratum_of, np.abs(effects), minlength=len(guess))
         stderr = self._stderr((seen + GUESSED_RATE_DOCUMENTS * guess) / (self._n + GUESSED_RATE_DOCUMENTS))
         unseen = UNSEEN_SQUARED_EFFECTS * self._stderr(np.ones(len(guess))) ** 4
         return Estimate(self.mean(effects), float(np.sqrt(stderr**2 + unseen)))
@@ -169,7 +169,7 @@ class StratifiedSample:
         for fold in range(EFFECT_FOLDS):
             away = folds[self.rows] != fold
             here, weights = x[self.rows[away]], self.weights[away] / self.weights.mean()
-            penalty = RIDGE * np.eye(x.shape[1])
+            penalty = REGRESSION_RIDGE * np.eye(x.shape[1])
             penalty[0, 0] = 1e-9
             slopes = np.linalg.solve(
                 here.T @ (here * weights[:, None]) + penalty, here.T @ (weights * values[away])
@@ -182,7 +182,7 @@ class StratifiedSample:
         """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988); where all are drawn, of those."""
         rng, weights = np.random.default_rng(0), np.empty((n_draws, len(self.rows)))
         for stratum, (n, size) in enumerate(zip(self._n, self.strata.sizes, strict=True)):
-            rows = np.flatnonzero(self.of == stratum)
+            rows = np.flatnonzero(self.stratum_of == stratum)
             times = np.ones((n_draws, n))
             if n > 1:
                 drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_draws) * n / (n - 1)
@@ -191,7 +191,7 @@ class StratifiedSample:
         return weights
 
     def _stderr(self, variances: Floats) -> float:
-        """Of a mean over all documents, by the variance (H,) within each stratum."""
+        """The standard error of a mean over all documents, by the variance (H,) within each stratum."""
         sizes = self.strata.sizes
         left_out = (1 - self._n / sizes) / self._n
         return float(np.sqrt(np.sum((sizes / sizes.sum()) ** 2 * variances * left_out)))

@@ -23,9 +23,9 @@ class RiskCoverage(NamedTuple):
 
     threshold: Floats
     n: Ints
-    """Accepted documents."""
+    """The number of accepted documents."""
     coverage: Floats
-    """Their share of all documents."""
+    """The share of all documents that each step accepts."""
     risk: Floats
     """Share of the accepted that is wrong."""
 
@@ -77,7 +77,7 @@ def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
     return RiskCoverage(rising[::-1], n, n / max(len(probability), 1), np.cumsum(wrong[::-1]) / n)
 
 
-COVERAGES, ERRORS = (0.5, 0.8, 0.9, 0.95), (0.01, 0.02, 0.05, 0.1)
+REPORTED_COVERAGES, REPORTED_ERRORS = (0.5, 0.8, 0.9, 0.95), (0.01, 0.02, 0.05, 0.1)
 BOOTSTRAP_DRAWS = 1_000
 _DRAWS_PER_BLOCK = 100
 """Draws at once: a row of weights per document each."""
@@ -88,9 +88,9 @@ class SelectiveFigures(NamedTuple):
 
     area: Interval
     accuracy_at: Mapping[str, Interval]
-    """By coverage; NaN where fewer documents have an answer."""
+    """The accuracy by coverage; NaN where fewer documents have an answer."""
     coverage_at: Mapping[str, Interval]
-    """By share of wrong answers."""
+    """The coverage by the allowed share of wrong answers."""
 
 
 def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS) -> SelectiveFigures:
@@ -102,19 +102,22 @@ def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS)
     for start in range(0, draws, _DRAWS_PER_BLOCK):
         weights = rng.multinomial(n, np.full(n, 1 / n), size=min(_DRAWS_PER_BLOCK, draws - start))
         parts.append(
-            np.mean([_drawn(*pair, weights) for pair in zip(probability, correct, strict=True)], axis=0)
+            np.mean(
+                [_bootstrap_figures(*pair, weights) for pair in zip(probability, correct, strict=True)],
+                axis=0,
+            )
         )
     low, high = np.quantile(np.concatenate(parts, axis=1), [0.025, 0.975], axis=1)
     each = [Interval(*map(float, row)) for row in zip(values, low, high, strict=True)]
-    n_first = len(COVERAGES) + 1
+    n_first = len(REPORTED_COVERAGES) + 1
     return SelectiveFigures(
         each[0],
-        {f"{share:g}": interval for share, interval in zip(COVERAGES, each[1:n_first], strict=True)},
-        {f"{share:g}": interval for share, interval in zip(ERRORS, each[n_first:], strict=True)},
+        {f"{share:g}": interval for share, interval in zip(REPORTED_COVERAGES, each[1:n_first], strict=True)},
+        {f"{share:g}": interval for share, interval in zip(REPORTED_ERRORS, each[n_first:], strict=True)},
     )
 
 
-def _drawn(probability: Floats, correct: Bools, weights: Ints) -> Floats:
+def _bootstrap_figures(probability: Floats, correct: Bools, weights: Ints) -> Floats:
     """(K, B) the figures where document t counts `weights` (B, T) times."""
     order = np.argsort(-probability, kind="stable")[: int((~np.isnan(probability)).sum())]
     last = np.flatnonzero(np.diff(probability[order], append=-1.0))  # ties are accepted together
@@ -126,12 +129,14 @@ def _drawn(probability: Floats, correct: Bools, weights: Ints) -> Floats:
 
 def _figures(curve: RiskCoverage) -> Floats:
     """(K, ...) area, accuracies and coverages of a curve, or of several draws."""
-    return np.array([curve.area, *map(curve.accuracy_at, COVERAGES), *map(curve.coverage_at, ERRORS)])
+    return np.array(
+        [curve.area, *map(curve.accuracy_at, REPORTED_COVERAGES), *map(curve.coverage_at, REPORTED_ERRORS)]
+    )
 
 
 PROMISE_CONFIDENCE = 0.9
 """How likely a promise is to hold, over draws of the train documents."""
-STEPS, STARTS = 20, 5
+GRID_STEPS, GRID_STARTS = 20, 5
 """The fixed grid: thresholds at every twentieth of the answers, and how many of them a sequence starts at."""
 
 WITHDRAWN_LABEL = "withdrawn"
@@ -143,13 +148,13 @@ class Promise(NamedTuple):
 
     target: float
     threshold: float | None
-    """None: train has too few documents, or too many errors, to promise anything."""
+    """The least probability of an accepted answer; None: train has too few documents, or too many errors."""
     n: int
     """Held-out train documents."""
     answered: int
-    """Of them, those at or above the threshold."""
+    """The number of tested documents whose answer reaches the threshold."""
     wrong: int
-    """Of these, the wrong ones."""
+    """The number of those answers that are wrong."""
 
 
 def make_promise(
@@ -162,20 +167,20 @@ def make_promise(
     no label; from each of `STARTS` strict thresholds looser ones are tested until one fails, by the exact
     binomial test at level (1 - sure) / `STARTS`.
     """
-    n, level = len(probability), (1 - sure) / STARTS
+    n, level = len(probability), (1 - sure) / GRID_STARTS
     sorted_known = np.sort(probability[~np.isnan(probability)])[::-1]
     nothing = Promise(target, None, n, 0, 0)
     if not len(sorted_known):
         return nothing
-    places = np.ceil(np.arange(1, STEPS + 1) / STEPS * len(sorted_known)).astype(np.int64) - 1
+    places = np.ceil(np.arange(1, GRID_STEPS + 1) / GRID_STEPS * len(sorted_known)).astype(np.int64) - 1
     thresholds = sorted_known[places]
     answered = np.array([int((probability >= threshold).sum()) for threshold in thresholds])
     wrong = np.array([int((~right[probability >= threshold]).sum()) for threshold in thresholds])
     passes = binom.cdf(wrong, answered, target) <= level
     best = -1
-    for start in range(0, STEPS, STEPS // STARTS):
+    for start in range(0, GRID_STEPS, GRID_STEPS // GRID_STARTS):
         failed = np.flatnonzero(~passes[start:])
-        best = max(best, (start + int(failed[0]) if len(failed) else STEPS) - 1 if passes[start] else -1)
+        best = max(best, (start + int(failed[0]) if len(failed) else GRID_STEPS) - 1 if passes[start] else -1)
     if best < 0:
         return nothing
     return Promise(target, float(thresholds[best]), n, int(answered[best]), int(wrong[best]))
@@ -193,7 +198,7 @@ def share(text: str) -> float:
 
 
 def promises_file(checkpoint: Path) -> Path:
-    """Where the thresholds stand that were promised of a checkpoint's agents."""
+    """The file that holds the thresholds promised for a checkpoint's agents."""
     return checkpoint.with_suffix(".promises.json")
 
 
@@ -203,7 +208,7 @@ def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
-def promised(checkpoint: Path) -> dict[float, float]:
+def active_thresholds(checkpoint: Path) -> dict[float, float]:
     """The thresholds that stand, by target."""
     made = read_promises(checkpoint)
     return {float(target): threshold for target, threshold in made.items() if isinstance(threshold, float)}

@@ -80,11 +80,11 @@ def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
     else:
         # Shares such as 0.1 are inexact in binary, and ties must not depend on the order of summation.
         top = np.round(mean, 9) == np.round(mean, 9).max(axis=1, keepdims=True)
-        winner = first_given(top, members[:, :, None] & (probs > 0))
+        winner = find_earliest_slots(top, members[:, :, None] & (probs > 0))
     return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
 
 
-def first_given(top: Bools, gave: Bools) -> Ints:
+def find_earliest_slots(top: Bools, gave: Bools) -> Ints:
     """(T,) the slot in `top` (T, C) that the earliest model gave; `gave` is (T, N, C).
 
     If that model gave several, or no model gave any, the lowest of them.

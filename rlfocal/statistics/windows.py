@@ -62,7 +62,7 @@ class Window:
         only_a, only_b = wrong[:, None, :] - both_wrong, wrong[:, :, None] - both_wrong
         return PairCounts(n, n - both_wrong - only_a - only_b, both_wrong, only_a, only_b)
 
-    def over_pairs(self, statistic: Tensor) -> Tensor:
+    def average_pairs(self, statistic: Tensor) -> Tensor:
         return mean_over_pairs(statistic, self.members)
 
     @cached_property
@@ -105,8 +105,8 @@ class Outcomes:
     def __init__(self, predictions: Tensor, labels: Tensor, n_slots: int, kind: Kind, lead: int) -> None:
         slots = torch.arange(-1, n_slots)
         self.lead, self.n_models, self.n_rows = lead, predictions.shape[1], lead + len(labels)
-        self._fails = _after_blank((predictions != labels[:, None]) | (labels[:, None] < 0), lead)
-        self._votes = _after_blank(predictions[:, None, :] == slots[:, None], lead)
+        self._fails = _prepend_blank((predictions != labels[:, None]) | (labels[:, None] < 0), lead)
+        self._votes = _prepend_blank(predictions[:, None, :] == slots[:, None], lead)
         self._margins: list[Tensor] | None = None
         if kind == "choices":
             margins = _choice_margins(predictions, labels, n_slots)
@@ -115,9 +115,9 @@ class Outcomes:
         else:
             ranks = _ranks(predictions, labels)
             supporters = ranks[:, None, :] == torch.arange(max(int(ranks.max()), 0) + 1)[:, None]
-            self._ranks, self._supporters = _after_blank(ranks, lead, -1), _after_blank(supporters, lead)
+            self._ranks, self._supporters = _prepend_blank(ranks, lead, -1), _prepend_blank(supporters, lead)
             return
-        self._margins = [_after_blank(rival, lead) for rival in margins]
+        self._margins = [_prepend_blank(rival, lead) for rival in margins]
 
     def window(self, pools: Tensor, end: int, length: int, stride: int) -> Window:
         """The `length` rows before row `end + g * stride`, for each of the pools (G, P, N)."""
@@ -127,11 +127,11 @@ class Outcomes:
             pools,
             self._rows(self._fails, start, length, stride, len(pools)),
             rows.clamp(max=length).to(pools.dtype),
-            lambda: self.right(pools, start, length, stride),
+            lambda: self.mark_right(pools, start, length, stride),
             lambda: self._rows(self._votes, start, length, stride, len(pools)),
         )
 
-    def right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
+    def mark_right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
         """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
         if self._margins is None:
             supporters, ranks = (
@@ -232,5 +232,5 @@ def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -
     return leads.to(pools.dtype)
 
 
-def _after_blank(rows: Tensor, lead: int, blank: int = 0) -> Tensor:
+def _prepend_blank(rows: Tensor, lead: int, blank: int = 0) -> Tensor:
     return torch.cat([rows.new_full((lead, *rows.shape[1:]), blank), rows]).float()

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import without_secrets
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engines.tokenizers import misread_models
 from rlfocal.extraction.gpus import driver_fault
 from rlfocal.extraction.recording import tied_models
@@ -48,15 +48,15 @@ class DoctorCheck:
     """What to run or do about it."""
 
 
-FLOW = "regenerate"
+FLOW_NAME = "regenerate"
 PATIENCE_SECONDS = 3
 LONGER_PATIENCE_SECONDS = 20
-"""For answers that the server reads from its database."""
+"""How long the doctor waits for answers that the server reads from its database."""
 NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 LATE_AFTER = timedelta(minutes=5)
 NEW_DEPLOYMENT_AGE = timedelta(seconds=100)
 """How long a server may take to plan a deployment's first run."""
-HEARTBEAT = "prefect.flow-run.heartbeat"
+HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 
 
 def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
@@ -72,21 +72,23 @@ def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
                 what = f"PREFECT_API_URL={named} is the page of a Prefect server, whose API is at {named}/api"
                 yield DoctorCheck("server", "fault", what, f"export PREFECT_API_URL={named}/api")
             else:
-                yield _unreachable(f"what answers at {named} is no Prefect API, which often ends in /api")
+                yield _make_unreachable(
+                    f"what answers at {named} is no Prefect API, which often ends in /api"
+                )
             return
         yield DoctorCheck("server", "ok", f"Prefect answers at {named}")
         yield from check_schedules(address)
     except HTTPError as error:
-        yield _unreachable(f"the Prefect server at {named} answers with status {error.code}")
+        yield _make_unreachable(f"the Prefect server at {named} answers with status {error.code}")
     except (URLError, OSError, ValueError) as error:
         reason = without_secrets(str(getattr(error, "reason", error)))
-        yield _unreachable(f"the Prefect server at {named} does not answer ({reason})")
+        yield _make_unreachable(f"the Prefect server at {named} does not answer ({reason})")
 
 
 def check_schedules(address: str, now: datetime | None = None) -> Iterator[DoctorCheck]:
     """Schedules without a planned run, overdue runs, and running ones without a sign of life."""
     now = now or datetime.now(UTC)
-    flow = {"flows": {"name": {"any_": [FLOW]}}}
+    flow = {"flows": {"name": {"any_": [FLOW_NAME]}}}
     unfinished = {"state": {"type": {"any_": ["SCHEDULED", "PENDING", "RUNNING"]}}}
     deployments = _ask(address, "deployments/filter", flow)
     asked = flow | {"flow_runs": unfinished, "sort": "EXPECTED_START_TIME_ASC"}
@@ -114,7 +116,7 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Docto
 
 
 def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck:
-    name = f"deployment {FLOW}/{deployment['name']}"
+    name = f"deployment {FLOW_NAME}/{deployment['name']}"
     times = [run["expected_start_time"] for run in to_come if run["deployment_id"] == deployment["id"]]
     if times:
         return DoctorCheck("schedule", "ok", f"{name} runs next at {_time(min(times)):%Y-%m-%d %H:%M} UTC")
@@ -128,7 +130,7 @@ def _is_alive(address: str, run: str, now: datetime) -> bool:
     """Whether the run has lately shown a sign of life."""
     wanted = {
         "occurred": {"since": (now - LATE_AFTER).isoformat(), "until": now.isoformat()},
-        "event": {"name": [HEARTBEAT]},
+        "event": {"name": [HEARTBEAT_EVENT]},
         "resource": {"id": [f"prefect.flow-run.{run}"]},
     }
     return bool(_ask(address, "events/filter", {"filter": wanted, "limit": 1})["events"])
@@ -154,7 +156,7 @@ def _is_api(address: str) -> bool:
 
 
 def _headers() -> dict[str, str]:
-    """With $PREFECT_API_AUTH_STRING, `user:password`, where the server asks for it."""
+    """The request's headers, with $PREFECT_API_AUTH_STRING, `user:password`, where the server asks for it."""
     headers = {"Content-Type": "application/json"}
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         headers["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
@@ -165,7 +167,7 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _unreachable(message: str) -> DoctorCheck:
+def _make_unreachable(message: str) -> DoctorCheck:
     return DoctorCheck("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
 
 
@@ -211,7 +213,7 @@ def check_versions() -> Iterator[DoctorCheck]:
 
 
 def check_gpu() -> DoctorCheck:
-    """Which GPUs the engines would run on."""
+    """Checks which GPUs the engines would run on."""
     if not _has_driver():
         return DoctorCheck("gpu", "note", "no GPU: models run on the CPU")
     import torch
@@ -219,7 +221,7 @@ def check_gpu() -> DoctorCheck:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         return DoctorCheck(
-            "gpu", "ok", f"{counted(len(names), 'GPU')}: {', '.join(names)}, CUDA {torch.version.cuda}"
+            "gpu", "ok", f"{count_noun(len(names), 'GPU')}: {', '.join(names)}, CUDA {torch.version.cuda}"
         )
     if shutil.which("nvidia-smi"):
         why = f"an NVIDIA driver is installed, but torch {torch.__version__} finds no GPU"
@@ -267,7 +269,7 @@ def check_warehouse(
         return
     yield from _report_faults(place, integrity)
     for model, n, why in misread:
-        what = f"{counted(n, 'partition')} of {model} may be of misread prompts: {why}"
+        what = f"{count_noun(n, 'partition')} of {model} may be of misread prompts: {why}"
         yield DoctorCheck("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
     yield from (DoctorCheck("ties", "note", sentence) for sentence in tied)
     yield from _report_leftovers(place, fix=fix)
@@ -291,7 +293,7 @@ def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
             "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE_ADVICE
         )
     if done.deleted:
-        yield DoctorCheck("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
+        yield DoctorCheck("repair", "note", f"deleted {count_noun(done.deleted, 'file')} that nothing uses")
 
 
 def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorCheck]:
@@ -307,23 +309,23 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
         for is_so, what, advice in (
             (
                 task.without_label,
-                f"has {counted(task.without_label, 'document')} with neither label nor gold answer",
+                f"has {count_noun(task.without_label, 'document')} with neither label nor gold answer",
                 "rlfocal correct-labels FILE, or import the task again",
             ),
             (task.is_other, "has been altered: its documents are not those that were written", fix),
             (
                 task.other_prompts and not task.is_other,
-                f"has {counted(task.other_prompts, 'prompt')} missing or altered after being stored",
+                f"has {count_noun(task.other_prompts, 'prompt')} missing or altered after being stored",
                 _REPAIR_ADVICE,
             ),
-            (task.twice, f"has {counted(task.twice, 'duplicate document')}", "import it again"),
+            (task.twice, f"has {count_noun(task.twice, 'duplicate document')}", "import it again"),
         ):
             if is_so:
                 yield DoctorCheck("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)
     if lost := [file for file in integrity.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
         shown = ", ".join(f"{first} to {last}" for first, last in spans)
-        what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
+        what = f"{count_noun(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
         yield DoctorCheck("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
     if integrity.other_writers:
         written = _spans(integrity.other_writers)
@@ -331,12 +333,11 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
         yield DoctorCheck("history", "note", what, "rlfocal diff shows what changed in answers")
     if integrity.orphans or integrity.overdue:
         n = len(integrity.orphans) + len(integrity.overdue)
-        what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
+        what = f"{count_noun(n, 'file')} that no snapshot needs, left by interrupted or running writes"
         yield DoctorCheck("leftovers", "note", what, "rlfocal doctor --repair deletes them")
     if integrity.is_sound:
-        whole = (
-            f"{counted(integrity.n_files, 'file')} and {counted(integrity.n_partitions, 'partition')} intact"
-        )
+        files = count_noun(integrity.n_files, "file")
+        whole = f"{files} and {count_noun(integrity.n_partitions, 'partition')} intact"
         yield DoctorCheck("warehouse", "ok", f"{place.name}: {whole}")
 
 
@@ -356,7 +357,7 @@ def _key(fault: KeyFault) -> str:
     if not fault.n:
         return f"{fault.table} {key} has no row, but answers"
     what = "has no whole key" if fault.is_partial else "is there more than once"
-    return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
+    return f"{fault.table} {key} {what} ({count_noun(fault.n, 'row')})"
 
 
 def _report_leftovers(place: Location, *, fix: bool) -> Iterator[DoctorCheck]:

@@ -12,13 +12,13 @@ from scipy.special import bdtrc
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, counted
+from rlfocal.base.wording import MISSING_CELL, count_noun
 from rlfocal.extraction.engines.hardware import HARDWARE_FACTS
 from rlfocal.statistics.intervals import paired_counts
 from warehouse import Warehouse
 from warehouse.locations import Location
 from warehouse.scripts import script
-from warehouse.snapshots import QUANTILES, PartitionDifference, SnapshotDifference, diff
+from warehouse.snapshots import QUANTILE_LEVELS, PartitionDifference, SnapshotDifference, diff
 from warehouse.store import PartitionKey
 
 MAX_ROWS_LISTED = 30
@@ -52,18 +52,20 @@ class Thresholds:
     """What counts as drift. Any difference in a partition that was not extracted again always does."""
 
     full: Limits = FULL_PRECISION_LIMITS
-    """For models that compute in float32, and for imports."""
+    """The limits for models that compute in float32, and for imports."""
     low: Limits = LOW_PRECISION_LIMITS
-    """For models that compute in 16 bits, are quantised, or are served by an unknown engine."""
+    """The limits for models that compute in 16 bits, are quantised, or run in an unknown engine."""
     accuracy: float = 0.01
     """How much an accuracy, a fraction, may change; more counts if the change is more than chance."""
     error_rate: float = 0.05
     """How often noise alone may make any partition of a comparison count as drifted."""
 
-    def changed(
+    def replace_limits(
         self, logprob: float | None = None, flipped: float | None = None, accuracy: float | None = None
     ) -> Thresholds:
-        """With other limits, at any precision; None leaves one as it is. Raises InputError."""
+        """The thresholds with other limits at any precision; None leaves a limit as it is. Raises
+        InputError.
+        """
         for name, value in (("logprob", logprob), ("flipped", flipped), ("accuracy", accuracy)):
             most, kind = (inf, "nats, from 0 up") if name == "logprob" else (1, "a fraction from 0 to 1")
             if value is not None and not 0 <= value <= most:
@@ -87,7 +89,7 @@ class Drift:
 
     @property
     def compared(self) -> list[PartitionDifference]:
-        """Those that are not the same and share documents, the drifted ones first."""
+        """The partitions that changed and share documents, the drifted ones first."""
         shared = [
             partition
             for partition in self.difference.partitions
@@ -109,7 +111,7 @@ def drift_between(
     difference = diff(location, before, after, benchmark, **allowed)
     moved = [partition for partition in difference.partitions if partition.is_moved]
     level = given.error_rate / max(len(moved), 1)  # over all rows together (Bonferroni)
-    judged = {partition.key: tuple(_beyond(partition, given, level)) for partition in moved}
+    judged = {partition.key: tuple(_find_exceeded_limits(partition, given, level)) for partition in moved}
     return Drift(difference, {key: names for key, names in judged.items() if names})
 
 
@@ -118,7 +120,7 @@ def drift_since(warehouse: Warehouse, snapshot: int, thresholds: Thresholds | No
     return drift_between(warehouse.location, snapshot, warehouse.snapshot(), thresholds)
 
 
-def before_last_extraction(warehouse: Warehouse) -> int:
+def find_snapshot_before_extraction(warehouse: Warehouse) -> int:
     """The snapshot before the newest extraction or import that `warehouse` shows; its own if there is none.
 
     The commits of one extraction follow one another, without an evaluation between them, and write each
@@ -148,14 +150,14 @@ def before_last_extraction(warehouse: Warehouse) -> int:
     return before
 
 
-def last_looked_at(warehouse: Warehouse) -> int:
+def find_last_reported_snapshot(warehouse: Warehouse) -> int:
     """The snapshot that drift is measured from: the last that a regeneration showed all changes up to.
 
     Of one that has expired, the oldest that followed; without any, the one before the last extraction.
     """
     [(looked,)] = warehouse.rows("SELECT max(snapshot) FROM drift_looks")
     if looked is None:
-        return before_last_extraction(warehouse)
+        return find_snapshot_before_extraction(warehouse)
     oldest = "SELECT min(snapshot_id) FROM warehouse.snapshots() WHERE snapshot_id >= ?"
     return int(warehouse.rows(oldest, [looked])[0][0])
 
@@ -186,12 +188,12 @@ def headline(drift: Drift) -> str:
     return (
         f"snapshot {difference.before} to {difference.after}: "
         f"{', '.join([*counts, f'{difference.unchanged:,} the same'])}; "
-        f"answers of {counted(moved, 'partition')} moved, {len(drift.beyond):,} beyond the limits"
+        f"answers of {count_noun(moved, 'partition')} moved, {len(drift.beyond):,} beyond the limits"
     )
 
 
 def table(drift: Drift, most: int | None = None) -> Table:
-    """The partitions that are not the same, those past a limit first; the `most` first ones if given.
+    """The table of partitions that differ, those past a limit first; only the `most` first ones if given.
 
     Those with nothing to compare, such as a first extraction's, are one row a benchmark.
     """
@@ -207,17 +209,17 @@ def table(drift: Drift, most: int | None = None) -> Table:
         shown.add(
             f"{partition.model} on {partition.benchmark}/{partition.task}",
             *_moves(partition),
-            f"{100 * partition.flipped / partition.n_shared:.1f}" if partition.n_shared else DASH,
-            DASH if partition.accuracy_after is None else f"{100 * partition.accuracy_after:.2f}",
+            f"{100 * partition.flipped / partition.n_shared:.1f}" if partition.n_shared else MISSING_CELL,
+            MISSING_CELL if partition.accuracy_after is None else f"{100 * partition.accuracy_after:.2f}",
             _change(partition),
             ": ".join(filter(None, [partition.change, beyond])),
             style="bold" if beyond else "",
         )
     for (benchmark, change), of in others.items():
         names = [f"{partition.model} on {benchmark}/{partition.task}" for partition in of]
-        several = f"{counted(len({partition.model for partition in of}), 'model')} on {benchmark}"
-        name = names[0] if len(names) == 1 else f"{several}, {counted(len(of), 'partition')}"
-        shown.add(name, *[DASH] * len(numbers), change)
+        several = f"{count_noun(len({partition.model for partition in of}), 'model')} on {benchmark}"
+        name = names[0] if len(names) == 1 else f"{several}, {count_noun(len(of), 'partition')}"
+        shown.add(name, *[MISSING_CELL] * len(numbers), change)
     return shown
 
 
@@ -237,7 +239,8 @@ def upgrades(drift: Drift) -> list[str]:
                 causes.add(change)
     listed = sorted(changes.most_common(), key=lambda each: each[0] not in causes)
     return [
-        f"{'likely cause: ' * (change in causes)}{change} ({counted(n, 'partition')})" for change, n in listed
+        f"{'likely cause: ' * (change in causes)}{change} ({count_noun(n, 'partition')})"
+        for change, n in listed
     ]
 
 
@@ -245,22 +248,22 @@ def as_json(drift: Drift) -> dict[str, Any]:
     """All of it as JSON's objects, figures in full."""
     partitions = [
         asdict(partition)
-        | {"logprobs": _plain(partition), "texts": partition.texts and partition.texts._asdict()}
+        | {"logprobs": _logprob_fields(partition), "texts": partition.texts and partition.texts._asdict()}
         | {"beyond": drift.beyond.get(partition.key, ())}
         for partition in drift.difference.partitions
     ]
     return vars(drift.difference) | {"partitions": partitions, "drifted": len(drift.beyond)}
 
 
-def _plain(partition: PartitionDifference) -> dict[str, Any] | None:
+def _logprob_fields(partition: PartitionDifference) -> dict[str, Any] | None:
     if partition.logprobs is None:
         return None
     return partition.logprobs._asdict() | {
-        "quantiles": dict(zip(map(str, QUANTILES), partition.logprobs.quantiles, strict=True))
+        "quantiles": dict(zip(map(str, QUANTILE_LEVELS), partition.logprobs.quantiles, strict=True))
     }
 
 
-def _beyond(partition: PartitionDifference, thresholds: Thresholds, level: float) -> list[str]:
+def _find_exceeded_limits(partition: PartitionDifference, thresholds: Thresholds, level: float) -> list[str]:
     if partition.change == "rewritten":
         return ["rewritten"]
     limits = thresholds.low if partition.low_precision else thresholds.full
@@ -280,12 +283,12 @@ def _moves(partition: PartitionDifference) -> tuple[str, str]:
     if choices := partition.logprobs:
         return f"{100 * choices.n_moved / choices.n:.1f}", f"{choices.largest:.2g}"
     if texts := partition.texts:
-        return f"{100 * texts.n_changed / texts.n:.1f}", DASH
-    return DASH, DASH
+        return f"{100 * texts.n_changed / texts.n:.1f}", MISSING_CELL
+    return MISSING_CELL, MISSING_CELL
 
 
 def _change(partition: PartitionDifference) -> str:
     if not partition.n_shared:
-        return DASH
+        return MISSING_CELL
     change = paired_counts(partition.n_shared, partition.became_right, partition.became_wrong)
     return f"{100 * change.mean:+.2f}, {100 * change.low:+.2f} to {100 * change.high:+.2f}"

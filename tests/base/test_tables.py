@@ -69,7 +69,7 @@ def test_a_part_of_a_table_has_the_rows_and_columns_that_were_chosen() -> None:
     table = Table("method", "accuracy %", "± docs", texts=("reads",), title="Methods", caption="50 % right.")
     for name in ("a_b", "c", "d"):
         table.add(name, f"{name} acc", f"{name} docs", f"{name} reads")
-    part = table.part(["d", "a_b", "absent"], ["reads", "acc"])
+    part = table.select(["d", "a_b", "absent"], ["reads", "acc"])
     assert part.header == ("method", "accuracy %", "reads")
     assert part.rows == [("a_b", "a_b acc", "a_b reads"), ("d", "d acc", "d reads")]
     assert part.latex("lab-mmlu", "lab_mmlu").splitlines()[:5] == [
@@ -79,6 +79,6 @@ def test_a_part_of_a_table_has_the_rows_and_columns_that_were_chosen() -> None:
         r"\label{tab:lab-mmlu}",
         r"\begin{tabular}{lrl}",
     ]
-    assert table.part(None, None).csv() == table.csv()
+    assert table.select(None, None).csv() == table.csv()
     with pytest.raises(InputError, match=r"unknown column 'cost' in the table 'Methods'\. Known: accuracy %"):
-        table.part(None, ["cost"])
+        table.select(None, ["cost"])

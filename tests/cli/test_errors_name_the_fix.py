@@ -20,9 +20,9 @@ from safetensors import safe_open
 from support.rows import choice_rows, docs, extraction
 from support.tiny_models import save_model
 
-from flows import SETTINGS, quieten
+from flows import PREFECT_SETTINGS, quieten
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import foreseen, plain
+from rlfocal.base.failures import describe_error, explain_failure
 from rlfocal.exchange import sql
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.engines.tokenizers import load_tokenizer
@@ -156,8 +156,8 @@ def test_a_damaged_parquet_file_leads_to_doctor(fresh: Callable[[Path], Path], t
         file.write_bytes(file.read_bytes()[:20])
     with open_warehouse(tmp_path / "w") as warehouse, pytest.raises(duckdb.Error) as error:
         warehouse.rows("SELECT * FROM models")
-    assert plain(error.value).endswith("`doctor --repair` drops them")
-    assert str(foreseen(error.value)).endswith("`doctor --repair` drops them")
+    assert describe_error(error.value).endswith("`doctor --repair` drops them")
+    assert str(explain_failure(error.value)).endswith("`doctor --repair` drops them")
     with pytest.raises(RunError, match=r"\.parquet.*`doctor --repair` drops them"):
         sql.run_sql(tmp_path / "w", "FROM models")
 
@@ -172,7 +172,7 @@ def test_a_result_of_too_many_rows(warehouse: Warehouse, monkeypatch: pytest.Mon
 
 
 def test_a_home_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SETTINGS:
+    for name in PREFECT_SETTINGS:
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PREFECT_HOME", "~/.prefect")

@@ -97,7 +97,7 @@ def of_kind(kind: str) -> Dataset:
 def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
     """Told another story about everybody else, it decides the same."""
     data = of_kind(kind)
-    test = data.test.unlabelled()
+    test = data.test.hide_labels()
     lies = np.random.default_rng(0).permutation(test.probs.shape[2])
     for name in every_method(data)[0]:
         [policy, *_] = brief(name).fit(data.train, [0])

@@ -64,7 +64,7 @@ def test_what_needs_prices_takes_those_by_tokens(priced: Warehouse, name: str) -
         priced.connection.execute("UPDATE choice_logprobs SET n_prompt_tokens = 100, n_tokens = 1")
         priced.connection.execute("UPDATE docs SET question = 'question ' || doc_id, choices = ['yes', 'no']")
     data = load_dataset(priced, "b")
-    lacking = entries()[name].lacks(data, "frozen") or ""
+    lacking = entries()[name].explain_missing(data, "frozen") or ""
     assert "price" not in lacking
     if not lacking:
         assert [row.cost for row in evaluate(priced, "b", methods=[name]).rows if row.task == "*"]

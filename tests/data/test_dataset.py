@@ -73,7 +73,7 @@ def test_choices_are_softmaxed_and_ragged_documents_padded(warehouse: Warehouse)
     weights = np.exp([[-3.0, -3.0, -5.0], [-1.0, -2.0, -np.inf]])
     assert data.probs[:, 0] == pytest.approx(weights / weights.sum(axis=1, keepdims=True))
     assert np.isneginf(data.logprobs[1, 0, 2])
-    assert [name for name, _ in data.by_task()] == ["a", "z"]
+    assert [name for name, _ in data.split_by_task()] == ["a", "z"]
     assert data.train.tasks.tolist() == ["a"]
 
 

@@ -29,7 +29,7 @@ def test_tasks_are_held_out_whole() -> None:
     assert sorted({(str(task), int(part)) for task, part in zip(data.tasks, fold, strict=True)}, key=str)
     assert len({(str(task), int(part)) for task, part in zip(data.tasks, fold, strict=True)}) == 3
     with pytest.raises(InputError, match="1 tasks"):
-        folds(data.without_tasks(), 3, by="task")
+        folds(data.hide_tasks(), 3, by="task")
 
 
 def test_no_document_is_decided_by_what_was_fitted_to_it() -> None:

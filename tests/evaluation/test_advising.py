@@ -37,7 +37,7 @@ def best(
 
 @pytest.mark.parametrize("text", ["1", "1.5", "2", "inf", "3c", "6.5c"])
 def test_the_best_team_within_a_budget(text: str) -> None:
-    budget = Budget.of("all" if text == "inf" else text)
+    budget = Budget.parse("all" if text == "inf" else text)
     [advice] = advise_budgets(Teams(DATA, DATA.models), [budget])
     team = best(DATA, set(range(5)), budget.amount, DATA.prices if budget.unit == "cents" else None)
     assert advice.about == text
@@ -55,7 +55,7 @@ def test_the_best_team_within_a_budget(text: str) -> None:
 def test_a_budget_below_every_known_price_is_refused() -> None:
     unpriced = replace(DATA, prices=np.array([np.nan, 2, 3, 4, 5]))
     with pytest.raises(InputError, match="--budget 1c: no model of made is that cheap, by known prices"):
-        advise_budgets(Teams(unpriced, DATA.models), [Budget.of("1c")])
+        advise_budgets(Teams(unpriced, DATA.models), [Budget.parse("1c")])
 
 
 def test_what_is_lost_without_each_model() -> None:

@@ -23,7 +23,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import auditing
 from rlfocal.evaluation.auditing import LabelAudit, audit_labels
 from rlfocal.report.boards import labels_table
-from rlfocal.statistics.auditing import cross_fit, slip_chances
+from rlfocal.statistics.auditing import cross_fit, label_noise_rates
 from warehouse import Warehouse, open_warehouse
 
 TASKS = ("birds", "cities")
@@ -265,7 +265,7 @@ def test_on_mmlu_flips_are_found_at_least_as_well_as_by_confident_learning(real_
     first = [place[one.task, one.doc_id] for one in found.suspects[:100]]
     x, exists, labels = auditing._witnesses(changed)
     tasks = np.unique(changed.tasks, return_inverse=True)[1]
-    p = cross_fit(x, exists, labels, slip_chances(exists, labels), tasks, np.ones(4, dtype=np.bool_))
+    p = cross_fit(x, exists, labels, label_noise_rates(exists, labels), tasks, np.ones(4, dtype=np.bool_))
     theirs = np.argsort(get_label_quality_scores(labels, p))[:100]
     named_before = {place[one.task, one.doc_id] for one in before.suspects}
     assert is_flipped[first].sum() >= is_flipped[theirs].sum()

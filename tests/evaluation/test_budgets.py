@@ -15,7 +15,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.merits import budget_curves, merits, over_tasks
+from rlfocal.evaluation.merits import average_over_tasks, budget_curves, merits
 from rlfocal.statistics.cost_curves import apgr
 from rlfocal.statistics.intervals import mean_over_tasks, paired_over_tasks
 from warehouse import Warehouse
@@ -37,7 +37,7 @@ def test_budgets_stay_off_the_leaderboard_and_make_a_curve(warehouse: Warehouse)
     held(warehouse, FirstModels(), "2", "all")
     evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
     [board] = leaderboard(warehouse)
-    assert [s.method for s in board.standings].count("first_ones") == 1
+    assert [s.method for s in board.rows].count("first_ones") == 1
     [curve] = budget_curves(warehouse, board)
     assert [(p.budget, p.mean_pool_size) for p in curve.points] == [("2", 2.0), ("inf", 3.0)]
     [row] = warehouse.rows(
@@ -61,7 +61,7 @@ def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     found = {m.method: m for m in merits(warehouse, board)}
     brier = dict(warehouse.rows(BRIER))
     assert len({score for score in brier.values() if score is not None}) > 1
-    by_name = {s.method: s.accuracy for s in board.standings}
+    by_name = {s.method: s.accuracy for s in board.rows}
     assert "oracle" not in found
     for name, m in found.items():
         assert m.gain == pytest.approx(by_name[name] / by_name["best_single"] - 1)
@@ -97,9 +97,9 @@ def test_apgr_is_over_the_share_of_strong_calls(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "four", "", "c", "nan", "1e"])
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not a budget"):
-        Budget.of(text)
-    assert str(Budget.of("120c")) == "120c"
-    assert str(Budget.of("4")) == "4"
+        Budget.parse(text)
+    assert str(Budget.parse("120c")) == "120c"
+    assert str(Budget.parse("4")) == "4"
 
 
 def test_the_commands_print_budgets_and_merits(warehouse: Warehouse, cli: Cli) -> None:
@@ -136,7 +136,7 @@ def test_settings_make_runs_of_their_own_off_the_leaderboard(warehouse: Warehous
             evaluate(warehouse, "b", methods=["plurality"], settings=[wrong])
     assert not evaluate(warehouse, "b", methods=["plurality"], settings=["encoder=x"]).ran
     [board] = leaderboard(warehouse)
-    assert {s.method for s in board.standings} == {row.method for row in usual.rows}
+    assert {s.method for s in board.rows} == {row.method for row in usual.rows}
 
 
 # The mean over tasks
@@ -169,7 +169,7 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
     asked = ["best_single", "single:m", "plurality"]
     evaluate(warehouse, "b", methods=asked, seeds=1, per="task" if per == "task" else "benchmark")
     [board] = leaderboard(warehouse)
-    found = over_tasks(warehouse, board)
+    found = average_over_tasks(warehouse, board)
     assert found.keys() == set(asked)
     test = {task: np.array(right[1::2], dtype=float) for task, right in rights["m"].items()}
     tasks = np.repeat(list(test), [len(right) for right in test.values()])
@@ -177,7 +177,7 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
     expected = np.mean([right.mean() for right in test.values()])
     assert single.n_tasks == 3
     assert single.by_documents.mean == single.by_tasks.mean == pytest.approx(expected)
-    by_name = {s.method: s for s in board.standings}
+    by_name = {s.method: s for s in board.rows}
     for name, of in found.items():
         assert of.by_documents.mean == pytest.approx(by_name[name].task_mean)
     # The intervals are those of the tasks' documents, and of the tasks.
@@ -208,4 +208,4 @@ def test_one_task_has_no_mean_over_tasks(warehouse: Warehouse) -> None:
             warehouse.connection.execute(f"DELETE FROM {table} WHERE task <> 'a'")
     evaluate(warehouse, "b", methods=["best_single"], seeds=1)
     [board] = leaderboard(warehouse)
-    assert not over_tasks(warehouse, board)
+    assert not average_over_tasks(warehouse, board)

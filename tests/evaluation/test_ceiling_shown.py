@@ -114,7 +114,7 @@ def test_answers_that_no_asked_model_gave(torn: Warehouse) -> None:
     }
     assert found["stacking"][1] > 0
     [board] = leaderboard(torn)
-    of_name = {s.method: s for s in board.standings}
+    of_name = {s.method: s for s in board.rows}
     n, own, right = found["stacking"]
     assert (of_name["stacking"].unnamed, of_name["stacking"].unnamed_right) == (own / n, right / own)
     assert (of_name["plurality"].unnamed, of_name["plurality"].unnamed_right) == (0, None)

@@ -32,19 +32,19 @@ def test_the_start_of_rl_focal_stands_beside_it_and_what_decides_is_said(studied
     rows = pooled(evaluate(studied, "b", methods=["rl_focal"], seeds=1).rows)
     data = load_dataset(studied, "b")
     own = RLFocal(store=Setup(studied, data, EvaluationRequest("b")).store)
-    agents = own.stored(replace(data, tasks=np.full(len(data), "all")).train, 0)
+    agents = own.load_agents(replace(data, tasks=np.full(len(data), "all")).train, 0)
     assert isinstance(agents, RLFocalAgents)
-    assert agents.simple is not None
+    assert agents.simple_policies is not None
 
     def accuracy(policy: RLFocalAgents | object) -> float:
         every = np.ones(len(data), dtype=np.bool_)
         decided = decide_groups(data, [every], [policy])  # type: ignore[list-item]
         return float(data.test.is_right(decided.predictions).mean())
 
-    assert rows["rl_focal"].deciding == [agents.simple.kept[-1]]
+    assert rows["rl_focal"].deciding == [agents.simple_policies.kept[-1]]
     assert rows["rl_focal"].accuracy == accuracy(agents)
     assert rows["rl_focal_start"].deciding == ["start"]
-    assert rows["rl_focal_start"].accuracy == accuracy(agents.at_start())
+    assert rows["rl_focal_start"].accuracy == accuracy(agents.restore_start())
     assert rows["rl_focal_start"].mean_pool_size == agents.team.sum()
     assert rows["log_linear_team"].accuracy == accuracy(fit_log_linear(data.train, agents.team))
     assert rows["log_linear_team"].deciding is None
@@ -57,15 +57,15 @@ def test_the_start_of_rl_focal_stands_beside_it_and_what_decides_is_said(studied
         )
         assert asked == [(row.n_pools, pytest.approx(row.commonest_pool))], name
     [board] = leaderboard(studied)
-    by_name = {standing.method: standing for standing in board.standings}
-    assert by_name["rl_focal"].deciding == ((agents.simple.kept[-1], 1),)
+    by_name = {standing.method: standing for standing in board.rows}
+    assert by_name["rl_focal"].deciding == ((agents.simple_policies.kept[-1], 1),)
     for name in CONTROLS:  # each is compared with, and none is the best rival
         assert by_name[name].ours_above.keys() == {"rl_focal"}
     assert board.rival is not None
     assert board.rival.method not in CONTROLS
     table = results_table(board)
     shown = {row[0]: row[table.header.index("decides")] for row in table.rows}
-    assert shown["rl_focal"].startswith(agents.simple.kept[-1])
+    assert shown["rl_focal"].startswith(agents.simple_policies.kept[-1])
     assert shown["best_single"] == "–"
 
 
@@ -74,7 +74,7 @@ def test_fits_for_each_task_say_what_decides_in_each(studied: Warehouse) -> None
     deciding = {row.task: row.deciding for row in rows if row.method == "rl_focal"}
     assert deciding["*"] == [*(deciding["s"] or ()), *(deciding["t"] or ())]
     assert len(deciding["*"]) == 2
-    [standing] = [s for s in leaderboard(studied)[0].standings if s.method == "rl_focal"]
+    [standing] = [s for s in leaderboard(studied)[0].rows if s.method == "rl_focal"]
     assert sum(n for _, n in standing.deciding) == 2
 
 
@@ -95,7 +95,7 @@ def test_the_start_is_the_same_with_agents_that_are_stored_and_without(studied: 
 @pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
 def test_explain_says_what_decides(studied: Warehouse, method: str) -> None:
     evaluate(studied, "b", methods=[method], seeds=1)
-    row = next(s for s in leaderboard(studied)[0].standings if s.method == method)
+    row = next(s for s in leaderboard(studied)[0].rows if s.method == method)
     told = explain(studied, "b", method=method)
     assert told.deciding == row.deciding
     assert (told.n_pools,) == row.n_pools

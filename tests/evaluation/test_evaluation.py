@@ -22,7 +22,7 @@ from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, 
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.running import evaluate_apart
-from rlfocal.evaluation.storing import stored
+from rlfocal.evaluation.storing import read_runs
 from rlfocal.methods import make_method, methods_for
 from rlfocal.methods.reference import Plurality
 from warehouse import Warehouse, open_warehouse
@@ -186,7 +186,7 @@ def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protoco
     data = load_dataset(warehouse, "b")
     setup = Setup(warehouse, data, EvaluationRequest("b", seeds=1, protocol=protocol))
     [run_id], _ = run_method(setup, Candidate("peeking", PeekingMethod()))
-    assert [row.accuracy for row in stored(warehouse, [run_id])] == [0.0, 0.0]
+    assert [row.accuracy for row in read_runs(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
 
 
@@ -305,7 +305,7 @@ def test_models_with_gaps_are_named(warehouse: Warehouse) -> None:
 
 def test_a_dataset_is_one_snapshot(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
-    with open_warehouse(warehouse.location) as other, warehouse.reading():
+    with open_warehouse(warehouse.location) as other, warehouse.hold_snapshot():
         seen = warehouse.rows("SELECT count(*) FROM docs"), warehouse.snapshot()
         with other.transaction("meanwhile"):
             other.connection.execute("DELETE FROM docs WHERE doc_id > 1")

@@ -26,8 +26,8 @@ from rlfocal.evaluation.explaining import (
     ExplanationData,
     belief,
     load,
+    measure_model_use,
     observe,
-    of_model,
     save,
     summarise,
 )
@@ -192,7 +192,7 @@ def test_pulls_and_biases_add_up_to_the_logits(kind: str) -> None:
     assert (account.pulls[~calls.called] == 0).all()
     core = one.networks.fusion.core
     assert core is not None
-    known = one.known(calls)
+    known = one.read_question_features(calls)
     with torch.no_grad():
         bias = core.biases(known).numpy() if kind == "choices" else None
     checked = 0
@@ -298,7 +298,7 @@ def test_no_answer_disputes_nothing() -> None:
 
 
 def test_a_loss_by_hand() -> None:
-    lost = of_model(by_hand(), 1)
+    lost = measure_model_use(by_hand(), 1)
     accuracy = lost.accuracy_without
     assert accuracy.mean == -0.25
     assert (accuracy.low + accuracy.high) / 2 == pytest.approx(accuracy.mean)
@@ -310,7 +310,7 @@ def test_a_loss_by_hand() -> None:
 @pytest.mark.parametrize(("accuracy", "score", "is_free"), [(0, 0, True), (-1.5, 0, False), (0, -1.5, False)])
 def test_no_loss_needs_both_intervals(accuracy: float, score: float, is_free: bool) -> None:
     low, other = (Interval(0.0, NO_LOSS_MARGIN * value, 0.1) for value in (accuracy, score))
-    found = replace(of_model(by_hand(), 1), accuracy_without=low, log_score_without=other)
+    found = replace(measure_model_use(by_hand(), 1), accuracy_without=low, log_score_without=other)
     assert found.is_free == is_free
 
 
@@ -321,7 +321,7 @@ def test_an_interval_of_a_log_score_is_a_standard_error_wide() -> None:
     slots, rounds = np.zeros((2, 400), dtype=np.int64), np.ones((400, 1), dtype=np.int64)
     of = by_hand(test=test, chance=np.stack([before, after]), slots=slots, rounds=rounds, pulls=None)
     differences = np.log(after) - np.log(before)
-    found = of_model(of, 0).log_score_without
+    found = measure_model_use(of, 0).log_score_without
     error = differences.std() / np.sqrt(400)
     assert found.mean == pytest.approx(differences.mean())
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)

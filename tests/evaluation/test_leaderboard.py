@@ -12,13 +12,13 @@ from support.report_lab import MODELS, PRICES, Lab
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, leaderboard
 from rlfocal.evaluation.verdicts import title, verdict, verdict_table
-from rlfocal.methods import entry_of, methods_for, named
+from rlfocal.methods import entry_of, find_methods, methods_for
 from rlfocal.statistics.intervals import Interval, paired_difference
 from warehouse.corrections import remove_model
 
 
 def standing(board: Board, method: str) -> LeaderboardRow:
-    [found] = (s for s in board.standings if s.method == method)
+    [found] = (s for s in board.rows if s.method == method)
     return found
 
 
@@ -70,7 +70,7 @@ def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> Non
     assert board.rival is not None
     assert board.rival.method == "stacking"
     above = {
-        name: {s.method: s.ours_above[name].mean for s in board.standings if name in s.ours_above}
+        name: {s.method: s.ours_above[name].mean for s in board.rows if name in s.ours_above}
         for name in ("rl_focal", "rl_focal_literal")
     }
     rivals = {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
@@ -148,7 +148,7 @@ def test_frozen_and_online_stay_apart_and_the_newest_counts(small_lab: Lab) -> N
     small_lab.evaluate("best_single", right[:, 1], 1, protocol="online")
     boards = leaderboard(small_lab.warehouse)
     assert [board.protocol for board in boards] == ["frozen", "online"]
-    assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
+    assert [board.rows[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
 
 
 def test_a_board_never_mixes_data(small_lab: Lab) -> None:
@@ -160,7 +160,7 @@ def test_a_board_never_mixes_data(small_lab: Lab) -> None:
     small_lab.evaluate("rl_focal", right[:, 3], seed=2, data="second")
     small_lab.evaluate("rl_focal", right[:, 3], seed=0)
     [board] = leaderboard(small_lab.warehouse)
-    found = {s.method: s.accuracy for s in board.standings}
+    found = {s.method: s.accuracy for s in board.rows}
     assert found == pytest.approx(
         {"best_single": right[:, 0].mean(), "plurality": right[:, 1].mean(), "rl_focal": right[:, 3].mean()}
     )
@@ -171,7 +171,7 @@ def test_a_board_never_mixes_data(small_lab: Lab) -> None:
     assert "soft_vote" in missing
     assert "--methods best_single,oracle,plurality,rl_focal --seeds 3" in note
     [alone] = leaderboard(small_lab.warehouse, runs={old})
-    assert [s.method for s in alone.standings] == ["oracle"]
+    assert [s.method for s in alone.rows] == ["oracle"]
 
 
 def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: Lab) -> None:
@@ -181,17 +181,17 @@ def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: L
     small_lab.evaluate("best_single+task", 20, 1)
     small_lab.evaluate("rl_focal", 10, 3, seed=0)
     [board] = leaderboard(small_lab.warehouse)  # none of its own, where nothing else reads tasks' names
-    assert [s.method for s in board.standings] == ["best_single+task", "best_single", "rl_focal"]
+    assert [s.method for s in board.rows] == ["best_single+task", "best_single", "rl_focal"]
     assert board.rival is not None
     assert board.rival.method == "best_single"
     rows = {row[5]: row[1:] for row in verdict_table([board]).rows}
     assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "", "best_single+task", "")
     small_lab.evaluate("knn+task", 12, 1)
     plain, told = leaderboard(small_lab.warehouse)
-    assert plain.standings == board.standings
+    assert plain.rows == board.rows
     assert told.rival is not None
     assert told.rival.method == "best_single+task"
-    assert [s.method for s in told.standings] == ["best_single+task", "knn+task"]
+    assert [s.method for s in told.rows] == ["best_single+task", "knn+task"]
 
 
 FEW = ("ada", "dora")
@@ -204,7 +204,7 @@ def test_the_widest_pool_stands_for_a_benchmark_and_others_are_named(small_lab: 
         small_lab.evaluate(name, right[:, 0])
     alone = small_lab.evaluate("rl_focal", right[:, 3], data="few", models=FEW)
     whole, few = leaderboard(small_lab.warehouse)
-    assert (whole.models, [s.method for s in whole.standings]) == (MODELS, ["best_single", "rl_focal"])
+    assert (whole.models, [s.method for s in whole.rows]) == (MODELS, ["best_single", "rl_focal"])
     assert (few.models, few.other_pool) == (FEW, FEW)
     assert "ada, dora" in few.notes[0]
     assert not any("ada, dora" in note for note in whole.notes)
@@ -276,7 +276,7 @@ def test_the_table_of_verdicts_says_where_rl_focal_was_not_evaluated(small_lab: 
 
 def usual_rivals(board: Board) -> set[str]:
     """What `rlfocal evaluate` runs beside RL-Focal on the small lab's models."""
-    roles = named("reference", "constant_pool", "rival")
+    roles = find_methods("reference", "constant_pool", "rival")
     own = (name for name in methods_for(len(board.models)) if not entry_of(name).package)
     return {name for name in own if name in roles}
 
@@ -293,10 +293,10 @@ def test_a_command_is_judged_beside_all_that_is_stored(small_lab: Lab) -> None:
     [board] = leaderboard(small_lab.warehouse, runs=wanted)
     assert board.rival is not None
     assert board.rival.method == "log_linear"
-    assert {s.method: s.accuracy for s in board.standings} == {
+    assert {s.method: s.accuracy for s in board.rows} == {
         "log_linear": 0.9, "plurality": 0.6, "rl_focal": 0.75, "best_single+task": 0.95,
     }  # fmt: skip
-    assert not {run.run_id for s in board.standings for run in s.runs} & set(old)
+    assert not {run.run_id for s in board.rows for run in s.runs} & set(old)
 
 
 def test_usual_methods_that_were_never_evaluated_are_named(small_lab: Lab) -> None:

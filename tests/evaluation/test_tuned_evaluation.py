@@ -77,8 +77,8 @@ def settings_of(warehouse: Warehouse, **about: Any) -> Mapping[str, Any]:
 def test_bad_defaults_do_better_on_test_once_they_are_tuned(opened: Warehouse) -> None:
     plain, better = leaderboard(opened)
     assert (plain.trials, better.trials) == (0, 8)
-    before = next(s for s in plain.standings if s.method == "knn")
-    after = next(s for s in better.standings if s.method == "knn")
+    before = next(s for s in plain.rows if s.method == "knn")
+    after = next(s for s in better.rows if s.method == "knn")
     assert before.accuracy < 0.8
     assert after.accuracy > 0.95
     assert after.settings["k"] < 12
@@ -89,8 +89,8 @@ def test_bad_defaults_do_better_on_test_once_they_are_tuned(opened: Warehouse) -
 def test_tuned_rows_stand_beside_those_with_nothing_to_tune_alone(opened: Warehouse) -> None:
     plain, better = leaderboard(opened)
     for board in (plain, better):
-        assert {s.method for s in board.standings} == {"knn", "best_single"}
-    best = next(s for s in better.standings if s.method == "best_single")
+        assert {s.method for s in board.rows} == {"knn", "best_single"}
+    best = next(s for s in better.rows if s.method == "best_single")
     assert best.chosen == "no settings to tune"
     [(method, settings)] = opened.rows(
         "SELECT method, settings FROM current_evaluations "

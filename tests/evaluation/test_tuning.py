@@ -28,7 +28,7 @@ from rlfocal.evaluation.tuning import (
     inner_folds,
     tune,
 )
-from rlfocal.methods import entries, make_method, settable
+from rlfocal.methods import entries, list_settings, make_method
 from rlfocal.methods.checking import Range
 
 
@@ -260,7 +260,7 @@ def test_every_space_names_settings_whose_defaults_lie_inside() -> None:
         if not entry.space:
             continue
         argument = f":{entry.names[0]}" if entry.names and entry.needs_argument else ""
-        defaults = settable(make_method(name + argument))
+        defaults = list_settings(make_method(name + argument))
         for setting, where in entry.space.items():
             default = defaults[setting]
             assert default in where, f"{name}.{setting}: {default} is not in {where}"

@@ -11,7 +11,7 @@ import pytest
 from support.prediction_files import write
 
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.solutions import marked_answer
+from rlfocal.exchange.imports.solutions import read_marked_answer
 from warehouse import Warehouse
 
 N = 60
@@ -145,5 +145,5 @@ def test_units(warehouse: Warehouse, tmp_path: Path) -> None:
 
 
 def test_a_marked_answer() -> None:
-    assert marked_answer("#### 1\nand then\n#### 1,234 ") == "1,234"
-    assert marked_answer("#### ") is None
+    assert read_marked_answer("#### 1\nand then\n#### 1,234 ") == "1,234"
+    assert read_marked_answer("#### ") is None

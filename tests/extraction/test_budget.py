@@ -80,7 +80,7 @@ def sleep(send: Send, seconds: float) -> None:
 
 def committed(location: Path) -> set[str]:
     with open_warehouse(location, read_only=True) as warehouse:
-        return {key.task for key in warehouse.committed()}
+        return {key.task for key in warehouse.committed_partitions()}
 
 
 def test_a_model_stops_between_two_groups_of_documents(

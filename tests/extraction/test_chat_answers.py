@@ -26,7 +26,7 @@ from support.stub_server import (
 
 from rlfocal.extraction.engine import Document, HopelessError, SamplingSettings, UnansweredError
 from rlfocal.extraction.engines import chat, service
-from rlfocal.extraction.engines.chat_answers import Token, Usage, from_tokens
+from rlfocal.extraction.engines.chat_answers import Token, Usage, logprobs_from_tokens
 from rlfocal.extraction.engines.payments import Payments
 from rlfocal.extraction.engines.service import read
 from rlfocal.pool import ModelSpec
@@ -139,7 +139,9 @@ def test_a_first_document_that_is_filtered_says_nothing_about_what_is_listed(tmp
         kinds = [row[0].unanswered and row[0].unanswered.kind for row in engine.score(documents())]
         assert kinds == ["filtered"] + [None] * 5
         assert engine._top == 5
-        filtered, _ = engine._most([{"content": "question 0"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1)
+        filtered, _ = engine._bound_cost(
+            [{"content": "question 0"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1
+        )
         assert engine.facts()["paid"] == pytest.approx(5 * CENTS + 2 * filtered)  # found out, and asked
 
 
@@ -200,7 +202,7 @@ def test_first_tokens_are_read_with_those_that_follow(
     tokens: list[dict[str, Any]], content: str, belief: dict[int, float]
 ) -> None:
     read_tokens = [Token.model_validate(token) for token in tokens]
-    found = from_tokens(read_tokens, {name: i for i, name in enumerate("ABCD")}, content)
+    found = logprobs_from_tokens(read_tokens, {name: i for i, name in enumerate("ABCD")}, content)
     assert {choice: found.logprobs[choice] for choice in belief} == pytest.approx(belief, abs=1e-6)
     assert found.covered_mass == pytest.approx(sum(map(math.exp, belief.values())))
     if belief:
@@ -209,7 +211,7 @@ def test_first_tokens_are_read_with_those_that_follow(
 
 def test_words_are_read_over_several_tokens() -> None:
     tokens = [Token.model_validate(t) for t in (listed("Tr", -0.1), listed("ue", -0.1))]
-    assert from_tokens(tokens, {"true": 0, "false": 1}).logprobs[0] == pytest.approx(-0.1)
+    assert logprobs_from_tokens(tokens, {"true": 0, "false": 1}).logprobs[0] == pytest.approx(-0.1)
 
 
 def test_texts_that_end_for_other_reasons_are_no_answers(tmp_path: Path) -> None:
@@ -296,7 +298,9 @@ def test_usage_that_is_missing_is_counted_from_above(usage: Any, tmp_path: Path)
         engine = start(stub, tmp_path, spending_limit=1.0, engine_args={"chat": {"concurrency": 8}})
         with pytest.raises(HopelessError, match="limit of 1 cents"):
             list(engine.score(documents(20)))
-        most, _ = engine._most([{"content": "question 10"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1)
+        most, _ = engine._bound_cost(
+            [{"content": "question 10"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1
+        )
         assert 1 - most < spent(tmp_path) <= 1
 
 
@@ -428,18 +432,18 @@ def test_reasoning_that_max_tokens_cut_in_the_text_is_no_answer(tmp_path: Path) 
 
 
 def pay(book: Payments, most: float, cents: float, key: str = "key", worst: float = 0.0) -> None:
-    with book.paying(most, worst) as bill:
+    with book.open_bill(most, worst) as bill:
         bill.pay(cents)
         bill.kept = key, "yes"
 
 
 def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
     book = Payments(tmp_path / "p", "m", 10, "one")
-    begun = book.paying(6)
+    begun = book.open_bill(6)
     begun.__enter__()
     with (
         pytest.raises(HopelessError, match="limit of 3 cents"),
-        Payments(tmp_path / "p", "m", 3, "two").paying(1),
+        Payments(tmp_path / "p", "m", 3, "two").open_bill(1),
     ):
         pass
     pay(Payments(tmp_path / "p", "another", 3, "two"), 3, 3)  # has a limit of its own
@@ -452,7 +456,7 @@ def test_a_request_waits_for_those_that_may_turn_out_cheaper(tmp_path: Path) -> 
 
     def ask(number: int) -> bool:
         try:
-            with book.paying(4) as bill:
+            with book.open_bill(4) as bill:
                 highest.append(book.spent)
                 bill.pay(1)
                 bill.kept = f"{number}", "yes"
@@ -469,10 +473,10 @@ def test_a_request_waits_for_those_that_may_turn_out_cheaper(tmp_path: Path) -> 
 
 def test_what_was_refused_costs_nothing_and_what_was_lost_does(tmp_path: Path) -> None:
     book = Payments(tmp_path / "p", "m", None, "one")
-    with pytest.raises(UnansweredError), book.paying(2):
+    with pytest.raises(UnansweredError), book.open_bill(2):
         raise UnansweredError("refused", "no", is_free=True)
     assert book.spent == 0
-    with pytest.raises(KeyboardInterrupt), book.paying(2):
+    with pytest.raises(KeyboardInterrupt), book.open_bill(2):
         raise KeyboardInterrupt
     pay(book, 2, 0.5)
     assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 2.5, "yes", "yes")

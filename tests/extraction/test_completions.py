@@ -25,7 +25,7 @@ from rlfocal.extraction.engine import (
 from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import MIN_COVERED_MASS, ChatEngine
 from rlfocal.extraction.engines.chat import ChatOptions as ChatOptions
-from rlfocal.extraction.engines.chat_answers import MIN_SHARE, from_tokens
+from rlfocal.extraction.engines.chat_answers import MIN_SHARE, logprobs_from_tokens
 from rlfocal.extraction.engines.openai import (
     CannotScoreError,
     CompletionOptions,
@@ -238,7 +238,7 @@ def chat_engine() -> ChatEngine:
 def believed(content: Any) -> list[float | None]:
     """The beliefs in choices that are listed, neither as impossible (null) nor as the start of a word."""
     [choice] = chat_engine()._check(content, DOCUMENT, 1).choices
-    belief = from_tokens(choice.tokens, NAMES)
+    belief = logprobs_from_tokens(choice.tokens, NAMES)
     if not choice.tokens or belief.covered_mass < MIN_COVERED_MASS or choice.unanswered:
         raise UnansweredError("unclear", "as the engine says")
     listed = {each.token for each in choice.tokens[0].listed if each.probability}
@@ -257,7 +257,7 @@ piece = "t{}".format
 READERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "prompt_logprobs": (scored(SENT), lambda c: logprobs_of(openai.prompt_scores(c, SENT))),
     "echo": (scored(SENT), lambda c: logprobs_of(openai.echoed_scores(c, SENT, piece))),
-    "next tokens": (next_scored(), lambda c: logprobs_of(openai.next_scores(c, SENT, TARGETS))),
+    "next tokens": (next_scored(), lambda c: logprobs_of(openai.read_next_scores(c, SENT, TARGETS))),
     "texts": (sampled(), lambda c: texts_of(openai.completion(c, 3, SENT))),
     "first tokens of a chat": (chat_answer("A", top={"A": -0.2, "B": -3.0, "C": -4.0}), believed),
     "texts of a chat": (chat_answer("one", "two", "three"), told),

@@ -27,7 +27,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.variants import save_checkpoint
 from warehouse import Warehouse, open_warehouse
-from warehouse.connecting import METADATA
+from warehouse.connecting import METADATA_SCHEMA
 from warehouse.snapshots import snapshots
 
 N_DOCS = 40
@@ -311,7 +311,7 @@ def n_tickets(warehouse: Warehouse) -> int:
     if warehouse.location.directory is not None:
         return len(list((warehouse.location.directory / "locks").glob("*.ticket")))
     tickets = "SELECT objid FROM pg_locks WHERE locktype = ''advisory'' AND objsubid = 2"
-    return len(warehouse.rows(f"SELECT 1 FROM postgres_query('{METADATA}', '{tickets}')"))
+    return len(warehouse.rows(f"SELECT 1 FROM postgres_query('{METADATA_SCHEMA}', '{tickets}')"))
 
 
 def write(place: str, writer: int) -> None:

@@ -17,7 +17,7 @@ from support.tiny_models import save_adapter, save_model, write_tasks
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
-from rlfocal.extraction.estimate import GPUS, weights_gb
+from rlfocal.extraction.estimate import KNOWN_GPUS, weights_gb
 from rlfocal.extraction.partition import weights_digest
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.running.missing import find_missing
@@ -176,7 +176,7 @@ def test_what_an_engine_cannot_run_is_refused_before_any_work_and_by_a_plan(
     assert found.reason is not None
     assert re.search(reason, found.reason)
     pool = PoolSpec(name="p", benchmarks=(benchmark(tmp_path / "tasks"),), models=(spec,))
-    made = plan_pool(pool, tmp_path / "none", backend=backend, gpu=GPUS["H100"])
+    made = plan_pool(pool, tmp_path / "none", backend=backend, gpu=KNOWN_GPUS["H100"])
     [note] = [note for note in made.warnings if "would not run" in note]
     assert re.search(reason, note)
     assert made.clock_hours == 0

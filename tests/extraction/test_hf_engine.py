@@ -204,6 +204,6 @@ def test_no_stop_string_is_overlooked(stop: tuple[str, ...]) -> None:
     stops = StopStrings(tokenizer, stop, len(tokenizer))
     for text in ["a lazy dog", "no\n", "Question Answer: yes", "snow \N{SNOWMAN}", "x y"]:
         tokens = tokenizer(text)["input_ids"]
-        ends = [n for n in range(1, len(tokens) + 1) if stops.reached(tokens[:n])]
+        ends = [n for n in range(1, len(tokens) + 1) if stops.is_stopped(tokens[:n])]
         assert bool(ends) == any(s in text for s in stop if s)
         assert not ends or bool(stops.may_end[tokens[ends[0] - 1]])

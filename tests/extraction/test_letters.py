@@ -16,8 +16,8 @@ from rlfocal.extraction.engines.chat_answers import (
     ListedToken,
     Token,
     find_choice,
-    from_texts,
-    from_tokens,
+    logprobs_from_texts,
+    logprobs_from_tokens,
     names_of,
 )
 from rlfocal.extraction.engines.hf import HFEngine
@@ -37,31 +37,34 @@ def place(drawn: str, **listed: float) -> Token:
 
 
 def test_every_token_that_names_a_choice_counts_for_it() -> None:
-    found = from_tokens([place("A", A=0.5, _A=0.2, B=0.1, a=0.05, The=0.02)], NAMES)
+    found = logprobs_from_tokens([place("A", A=0.5, _A=0.2, B=0.1, a=0.05, The=0.02)], NAMES)
     assert [math.exp(value) for value in found.logprobs] == pytest.approx([0.7, 0.1, 0.02])  # C: not listed
     assert found.covered_mass == pytest.approx(0.8)
 
 
 def test_what_is_not_listed_is_at_most_what_is_left() -> None:
-    found = from_tokens([place("A", A=0.6, B=0.39)], NAMES)
+    found = logprobs_from_tokens([place("A", A=0.6, B=0.39)], NAMES)
     assert math.exp(found.logprobs[2]) == pytest.approx(0.01)
 
 
 def test_behind_decoration_the_letter_counts_times_its_probability() -> None:
     tokens = [place("(", **{"(": 0.8, "A": 0.1, "B": 0.05}), place("B", B=0.75, A=0.25)]
-    found = from_tokens(tokens, NAMES)
+    found = logprobs_from_tokens(tokens, NAMES)
     assert [math.exp(value) for value in found.logprobs[:2]] == pytest.approx([0.1 + 0.2, 0.05 + 0.6])
     assert found.covered_mass == pytest.approx(0.95)
 
 
 def test_without_any_choice_all_are_equally_likely() -> None:
-    for found in (from_tokens([place("The", The=0.9, I=0.1)], NAMES), from_texts(["E", "none"], NAMES)):
+    for found in (
+        logprobs_from_tokens([place("The", The=0.9, I=0.1)], NAMES),
+        logprobs_from_texts(["E", "none"], NAMES),
+    ):
         assert len(set(found.logprobs)) == 1
         assert found.covered_mass == 0
 
 
 def test_shares_of_texts() -> None:
-    found = from_texts(["A", "(B)", "**A**.", "The answer is A", "D"], NAMES)
+    found = logprobs_from_texts(["A", "(B)", "**A**.", "The answer is A", "D"], NAMES)
     assert [math.exp(value) for value in found.logprobs] == pytest.approx([0.6, 0.2, MIN_SHARE])
     assert found.covered_mass == pytest.approx(0.8)
 
@@ -90,7 +93,9 @@ def test_a_text_names_a_choice_or_none(text: str, choice: int | None) -> None:
 def test_words_are_names_in_any_case() -> None:
     names = names_of(asked(" True", " False"))
     assert [find_choice(text, names) for text in ("true.", "FALSE", "Truely")] == [0, 1, None]
-    assert from_tokens([place("true", true=0.7, _False=0.2)], names).covered_mass == pytest.approx(0.9)
+    assert logprobs_from_tokens([place("true", true=0.7, _False=0.2)], names).covered_mass == pytest.approx(
+        0.9
+    )
 
 
 @pytest.mark.parametrize("choices", [(" a brown fox", " B"), (" A", " (A)"), ("...", " B")])

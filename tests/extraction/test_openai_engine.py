@@ -117,7 +117,7 @@ def test_choices_after_a_trace_are_transformers(
     pieces = [
         piece
         for token in drawn
-        if engine._encoder.bare(piece := engine._encoder.decode((token,))) == (token,)
+        if engine._encoder.encode_continuation(piece := engine._encoder.decode((token,))) == (token,)
     ]
     thinking = THINKING.model_copy(update={"markers": ("", Counter(pieces).most_common(1)[0][0])})
     traces = list(engine.think(asked, thinking))

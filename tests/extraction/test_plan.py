@@ -20,12 +20,12 @@ from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS
 from rlfocal.extraction.estimate import (
     GPU,
-    GPUS,
+    KNOWN_GPUS,
     Workload,
     digit_by_digit,
+    estimate_workload,
     hours_of,
-    of_documents,
-    of_size,
+    measure_workload,
     splits_digits,
     too_large,
     weights_gb,
@@ -38,7 +38,7 @@ from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, SamplingSpec
 from warehouse import open_warehouse
 
-H100 = GPUS["H100"]
+H100 = KNOWN_GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
 
 
@@ -66,54 +66,54 @@ def sized(kind: str = "choices", **size: Any) -> Benchmark:
 
 
 def test_a_workload_counts_every_shared_character_once() -> None:
-    letters = of_documents(task_of(documents(CONTEXTS, (" A", " B", " C"))), None)
+    letters = measure_workload(task_of(documents(CONTEXTS, (" A", " B", " C"))), None)
     assert letters == Workload("b", 1, 2, 2, 130, 130 * 1.15, 110 + 120, 0)
-    words = of_documents(task_of(documents(CONTEXTS, (" a longer", " one"))), None)
+    words = measure_workload(task_of(documents(CONTEXTS, (" a longer", " one"))), None)
     assert (words.requests, words.computed_tokens) == (4, 2 * words.prefill_tokens)
     assert words.prefill_tokens == 130 + 2 * 13 / 4
 
 
 def test_choices_after_nothing_are_asked_once() -> None:
     task = task_of(documents(CONTEXTS, (" A", " B", " C")))
-    plain, more = of_documents(task, None), of_documents(replace(task, unconditional=True), None)
+    plain, more = measure_workload(task, None), measure_workload(replace(task, unconditional=True), None)
     assert more.requests == plain.requests + 3
     assert more.prefill_tokens == plain.prefill_tokens + 3 * 2 / 4
     benchmark = sized(documents=8, choices=4, choice_tokens=1)
-    assert of_size(benchmark.model_copy(update={"unconditional": True})).requests == 8 + 4
+    assert estimate_workload(benchmark.model_copy(update={"unconditional": True})).requests == 8 + 4
 
 
 def test_ten_passes_are_one_request_and_one_prefill() -> None:
     sampling = SamplingSettings(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
     task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
-    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 30 * 1.15, 30, 2 * 10 * 73)
-    assert of_documents(task, None).decode_tokens == 2 * 10 * 512
+    assert measure_workload(task, 73) == Workload("b", 1, 2, 2, 30, 30 * 1.15, 30, 2 * 10 * 73)
+    assert measure_workload(task, None).decode_tokens == 2 * 10 * 512
 
 
 def test_a_chats_messages_are_its_prompt() -> None:
     spoken = (("system", "x" * 400), ("user", "a" * 40))
     plain = task_of(documents(["x" * 400 + "a" * 40], (" A", " B")))
     chat = task_of(tuple(replace(d, context="", messages=spoken) for d in plain.documents))
-    assert of_documents(chat, None) == of_documents(plain, None)
+    assert measure_workload(chat, None) == measure_workload(plain, None)
 
 
 def test_a_variants_passes_count() -> None:
     benchmark = sized("answers", documents=8, answer_tokens=50, passes=10)
-    assert of_size(benchmark).decode_tokens == 8 * 10 * 50
+    assert estimate_workload(benchmark).decode_tokens == 8 * 10 * 50
     once = benchmark.model_copy(update={"sampling": SamplingSpec(passes=1, temperature=0)})
-    assert of_size(once).decode_tokens == 8 * 50
+    assert estimate_workload(once).decode_tokens == 8 * 50
 
 
 def test_a_size_gives_what_its_documents_would() -> None:
     contexts = ["x" * 400 + chr(97 + i) * 40 for i in range(8)]
     benchmark = sized(documents=8, choices=4, choice_tokens=1)
-    counted = of_documents(task_of(documents(contexts, (" A ", " B ", " C ", " D "))), None)
-    stated = of_size(benchmark)
+    counted = measure_workload(task_of(documents(contexts, (" A ", " B ", " C ", " D "))), None)
+    stated = estimate_workload(benchmark)
     assert (stated.documents, stated.requests) == (counted.documents, 8)
     assert stated.prefill_tokens == 100 + 8 * 10
     assert stated.prompt_tokens == counted.prompt_tokens == 8 * 110
-    assert of_size(benchmark, limit=3).documents == 3
+    assert estimate_workload(benchmark, limit=3).documents == 3
     with pytest.raises(InputError, match="`size`"):
-        of_size(benchmark.model_copy(update={"size": None}))
+        estimate_workload(benchmark.model_copy(update={"size": None}))
 
 
 def test_hours_are_those_of_the_stated_assumptions() -> None:
@@ -131,7 +131,7 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
 
 def test_a_digit_is_a_token_where_the_tokenizer_splits_numbers() -> None:
     sampling = SamplingSettings(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
-    work = of_documents(task_of(documents(["q" * 60 + "1" * 20, "p" * 40], ()), sampling), 73, 76)
+    work = measure_workload(task_of(documents(["q" * 60 + "1" * 20, "p" * 40], ()), sampling), 73, 76)
     split = digit_by_digit(work)
     assert split.prefill_tokens == work.prefill_tokens + 0.75 * 20
     assert split.decode_tokens == work.decode_tokens + 2 * 10 * 0.75 * 76
@@ -174,7 +174,7 @@ def test_what_was_measured_replaces_the_estimate(tmp_path: Path) -> None:
     assert measured.measured_before == pytest.approx(0.01)
     factor = measured.measured_before / measured.planned_before
     assert measured.prefill_hours == pytest.approx(model.prefill_hours * factor)
-    [other] = plan_pool(pool, location, backend="hf", gpu=GPUS["L4"], limit=5).models
+    [other] = plan_pool(pool, location, backend="hf", gpu=KNOWN_GPUS["L4"], limit=5).models
     assert other.measured_before == 0
 
 
@@ -273,7 +273,7 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
     ("hardware", "model", "reason"),
     [
         ({"gpu": H100, "gpus": 4}, "Mixtral-8x22b", "needs 8 GPUs, more than 4"),
-        ({"gpu": GPUS["L4"]}, "Llama-2-70b", "138 GB of weights do not fit into 4 x 24 GB"),
+        ({"gpu": KNOWN_GPUS["L4"]}, "Llama-2-70b", "138 GB of weights do not fit into 4 x 24 GB"),
     ],
 )
 def test_what_the_machine_cannot_run_is_named(

@@ -20,8 +20,8 @@ from rlfocal.extraction.engines import service
 from rlfocal.extraction.engines.service import (
     PassingError,
     Service,
+    bill_nothing,
     end_of,
-    free,
     good_answer,
     why_unanswered,
 )
@@ -33,7 +33,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(url: str, patience: float = 20) -> Any:
-    return Service(url, patience).post("chat/completions", {"q": 1}, lambda content, _: content, free)
+    return Service(url, patience).post("chat/completions", {"q": 1}, lambda content, _: content, bill_nothing)
 
 
 def scripted(*replies: Any) -> Callable[[dict[str, Any], int], Any]:
@@ -112,7 +112,7 @@ def test_a_response_that_trickles_ends_at_its_deadline(part: str, monkeypatch: p
 
         def one(number: int, pause: float = 0.0) -> Any:
             time.sleep(pause)
-            return asked.post("chat/completions", {"q": number}, lambda content, _: content, free)
+            return asked.post("chat/completions", {"q": number}, lambda content, _: content, bill_nothing)
 
         begun = time.monotonic()
         with pytest.raises(HopelessError, match="broke off"):
@@ -200,10 +200,10 @@ def test_the_first_that_fails_ends_what_waits() -> None:
         asked = Service(stub.url, patience=1000)
 
         def one(number: int) -> Any:
-            return asked.post("chat/completions", {"q": number}, lambda content, _: content, free)
+            return asked.post("chat/completions", {"q": number}, lambda content, _: content, bill_nothing)
 
         with pytest.raises(HopelessError, match="no quota"):
-            asked.each(one, range(100), 4)
+            asked.ask_each(one, range(100), 4)
         assert len(stub.asked) < 20
 
 

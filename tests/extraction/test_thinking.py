@@ -30,7 +30,7 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
-from rlfocal.extraction.estimate import GPUS
+from rlfocal.extraction.estimate import KNOWN_GPUS
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.rows import mean_logprobs
@@ -215,7 +215,9 @@ def test_scores_after_a_trace_are_those_of_the_whole_text(engine: hf.HFEngine) -
             for a, b in zip(after, expected, strict=True):
                 assert a.token_ids == b.token_ids[-2:]
                 assert a.token_logprobs == pytest.approx(b.token_logprobs[-2:], abs=1e-5)
-                assert a.n_prompt_tokens == len(engine._encoder.bare(document.context + MARKERS[0]))
+                assert a.n_prompt_tokens == len(
+                    engine._encoder.encode_continuation(document.context + MARKERS[0])
+                )
 
 
 def test_the_same_seed_gives_the_same_trace(model: Path, engine: hf.HFEngine) -> None:
@@ -331,7 +333,7 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
 
 def test_a_plan_counts_the_traces(model: Path, tasks: Path, tmp_path: Path) -> None:
     both = pool(tasks, entry(model), entry(model, "at-once", None))
-    thinker, at_once = plan_pool(both, tmp_path, backend="hf", gpu=GPUS["H100"]).models
+    thinker, at_once = plan_pool(both, tmp_path, backend="hf", gpu=KNOWN_GPUS["H100"]).models
     # Three traces a document before choices, one before each of three passes.
     assert thinker.decode_tokens - at_once.decode_tokens == N * 3 * THINKING.budget * 2
     assert thinker.requests > at_once.requests

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlfocal import extract
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.extraction.engines import tokenizers
 from rlfocal.extraction.engines.tokenizers import (
     CHECK_TEXTS,
@@ -155,7 +155,7 @@ def test_custom_code_against_the_file(tmp_path: Path) -> None:
     assert any(str(_refusal(spec)) in warning for warning in plan.warnings)
     report = extract(pool, tmp_path / "w", backend="hf", limit=4)
     assert not report.committed
-    assert {failure.reason for failure in report.missing} == {plain(_refusal(spec))}
+    assert {failure.reason for failure in report.missing} == {describe_error(_refusal(spec))}
     with open_warehouse(tmp_path / "w") as warehouse:
         assert warehouse.rows("SELECT count(*) FROM extractions") == [(0,)]
 

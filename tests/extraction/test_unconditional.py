@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from rlfocal.cli.app import app
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job, fingerprint, is_covered
-from rlfocal.extraction.rows import documents_of_choices, with_unconditional
+from rlfocal.extraction.rows import add_unconditional, documents_of_choices
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
@@ -108,7 +108,7 @@ def test_each_row_has_its_own_choices() -> None:
     given = pa.table(keys | {"unconditional_logprob": [None] * 4, "n_bytes": [1] * 4})
     lengths = [-float(len(d.continuations[0])) for d in documents_of_choices(some)]
     scored = pa.table({"doc_id": [2, 3, 0, 1], "logprob": [lengths[i] for i in (2, 3, 0, 1)]})
-    found = with_unconditional(given, scored, some)
+    found = add_unconditional(given, scored, some)
     assert found.column_names == given.column_names
     assert found["unconditional_logprob"].to_pylist() == [-8, -4, -2, -3]
 

@@ -21,7 +21,7 @@ from support.night import MODELS, TASKS, Night, write_small_pool
 from support.servers import Handler, serving
 
 from flows.support.capacity import HANDED_OVER_TAG
-from flows.support.deploying import TAG
+from flows.support.deploying import RUN_TAG
 from flows.workers import LIMIT_NAME
 from warehouse import open_warehouse
 
@@ -114,7 +114,7 @@ def test_every_parameter_of_every_deployment_is_described(night: Night) -> None:
     for one in deployed:
         form = one["parameter_openapi_schema"]["properties"]
         assert all(len(field["description"]) > 20 for field in form.values()), one["name"]
-        assert one["tags"] == [TAG]
+        assert one["tags"] == [RUN_TAG]
         assert one["description"]
     with pytest.raises(HTTPError) as refused:
         night.trigger("extract-model/extract-model", pool="lab")

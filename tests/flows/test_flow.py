@@ -200,15 +200,15 @@ def test_wrong_parameters_are_refused_before_anything_is_written(folder: Path, t
 
 
 def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import SETTINGS, quieten
+    from flows import PREFECT_SETTINGS, quieten
 
-    for name in SETTINGS:
+    for name in PREFECT_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "DEBUG")
     quieten()
     assert os.environ["PREFECT_LOGGING_LEVEL"] == "DEBUG"
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
-    for name in SETTINGS:
+    for name in PREFECT_SETTINGS:
         monkeypatch.delenv(name)
 
 
@@ -222,7 +222,7 @@ def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
 def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
     from prefect.cli.deploy._models import PrefectYamlModel
 
-    from flows.support.deploying import TAG
+    from flows.support.deploying import RUN_TAG
 
     text = (ROOT / "prefect.yaml").read_text()
     content = yaml.safe_load(text)
@@ -240,5 +240,5 @@ def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
     for deployment in deployments.values():
         file, function = deployment["entrypoint"].split(":")
         assert f"def {function}(" in (ROOT / file).read_text()
-        assert deployment["tags"] == [TAG]
+        assert deployment["tags"] == [RUN_TAG]
         assert deployment["work_pool"]["job_variables"]["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"

@@ -166,7 +166,7 @@ def test_changes_are_those_since_the_last_run_that_came_to_its_end(
     asked = asked_for(tmp_path, "llama", "gpt2", place=tmp_path)
 
     def accuracies(summary: Any) -> dict[str, float]:
-        return {one.method: one.accuracy for board in summary.boards for one in board.standings}
+        return {one.method: one.accuracy for board in summary.boards for one in board.rows}
 
     first = accuracies(module.regenerate(**asked))
     assert set(shown_changes().values()) == {"new"}

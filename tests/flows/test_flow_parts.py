@@ -31,9 +31,9 @@ from support.prefect_pool import write_pool
 
 from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import pages
-from flows.support.capacity import HANDED_OVER_TAG, SLOTS, WORKER
-from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
-from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
+from flows.support.capacity import HANDED_OVER_TAG, SLOTS_LABEL, WORKER_LABEL
+from flows.support.deploying import HEARTBEAT_EVENT, RUN_TAG, crash_silent_runs, end_silent_runs
+from flows.support.parameters import WAREHOUSE_VARIABLE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -95,7 +95,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         asked = {"warehouse": location, "limit": 20, "force": True}
         made = made_by(new_model.add_model, entry, str(pool), **asked)
         assert made.model == "mistral"
-        assert [(of.benchmark, of.score.n) for of in made.standings] == [("tiny", 40)]
+        assert [(of.benchmark, of.score.n) for of in made.records] == [("tiny", 40)]
         assert yaml.safe_load(pool.read_text())["models"][-1]["model"] == "mistral"
         [page] = artifacts("add-model")
         assert "mistral" in page.splitlines()[0]
@@ -187,7 +187,7 @@ def test_a_failure_that_may_pass_is_tried_again(
         "llama", pool=str(pool), warehouse=str(tmp_path / "warehouse"), return_state=True
     )
     assert state.type.value == ends
-    assert tries(state) == [min(fails, extracting.RETRIES) + 1]
+    assert tries(state) == [min(fails, extracting.N_RETRIES) + 1]
 
 
 def test_the_limit_is_counted_anew_and_forgotten_slots_are_given_back(
@@ -206,7 +206,7 @@ def test_the_limit_is_counted_anew_and_forgotten_slots_are_given_back(
         run = client.create_flow_run_from_deployment(
             made, tags=[HANDED_OVER_TAG], state=Running(), job_variables={"gpus": 2}
         )
-        client.update_flow_run_labels(run.id, {WORKER: "one", SLOTS: 1})
+        client.update_flow_run_labels(run.id, {WORKER_LABEL: "one", SLOTS_LABEL: 1})
         assert workers.update_limit(found) == 5
         monkeypatch.setattr(workers, "SECONDS_BETWEEN_RECOUNTS", 3.0)
 
@@ -246,7 +246,7 @@ def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
         assert workers.find_workers() == workers.Workers("kube", 1, asked)
 
         def run(gpus: int) -> Any:
-            variables = {name: workers.RESOURCES[name](gpus) for name in asked}
+            variables = {name: workers.POD_RESOURCES[name](gpus) for name in asked}
             return client.create_flow_run_from_deployment(
                 made, parameters={"model": "llama"}, job_variables=variables
             )
@@ -257,11 +257,11 @@ def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
 
 
 def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(WAREHOUSE, "before")
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, "before")
     with secret_kept({"warehouse": SECRET, "pool": "lab"}) as safe:
         assert safe == {"warehouse": None, "pool": "lab"}
-        assert os.environ[WAREHOUSE] == SECRET
-    assert os.environ[WAREHOUSE] == "before"
+        assert os.environ[WAREHOUSE_VARIABLE] == SECRET
+    assert os.environ[WAREHOUSE_VARIABLE] == "before"
     with secret_kept({"warehouse": "postgresql://me@host/db"}) as safe:
         assert safe == {"warehouse": "postgresql://me@host/db"}
     with pytest.raises(InputError, match="set RLFOCAL_WAREHOUSE where the worker runs") as refused:
@@ -275,12 +275,12 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
         known = client.create_flow(extracting.extract_model)
         deployed = client.create_deployment(known, name="silent")
         begun: dict[str, tuple[str, State[Any]]] = {
-            "dead": (TAG, Running()),
-            "pending": (TAG, Pending()),
-            "pod": (TAG, Pending()),
-            "dead pod": (TAG, Pending()),
-            "alive": (TAG, Running()),
-            "planned": (TAG, Scheduled()),
+            "dead": (RUN_TAG, Running()),
+            "pending": (RUN_TAG, Pending()),
+            "pod": (RUN_TAG, Pending()),
+            "dead pod": (RUN_TAG, Pending()),
+            "alive": (RUN_TAG, Running()),
+            "planned": (RUN_TAG, Scheduled()),
             "of others": ("other", Running()),
         }
         client.create_work_pool(WorkPoolCreate(name="cluster", type="kubernetes"))
@@ -291,14 +291,14 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
             )
             for name, (tag, state) in begun.items()
         }
-        runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
+        runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[RUN_TAG], state=Running())
         later = datetime.now(UTC) + timedelta(minutes=20)
         of_pod = {"prefect.resource.id": f"prefect.flow-run.{runs['dead pod'].id}"}
-        emit_event(HEARTBEAT, of_pod, occurred=later - timedelta(minutes=15))
+        emit_event(HEARTBEAT_EVENT, of_pod, occurred=later - timedelta(minutes=15))
         resource = {"prefect.resource.id": f"prefect.flow-run.{runs['alive'].id}"}
-        emit_event(HEARTBEAT, resource, occurred=later - timedelta(minutes=1))
+        emit_event(HEARTBEAT_EVENT, resource, occurred=later - timedelta(minutes=1))
         alive = EventFilter(
-            event=EventNameFilter(name=[HEARTBEAT]),
+            event=EventNameFilter(name=[HEARTBEAT_EVENT]),
             resource=EventResourceFilter(id=list(resource.values())),
             occurred=EventOccurredFilter.model_validate({"since": datetime.now(UTC), "until": later}),
         )
@@ -309,7 +309,7 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
         assert end_silent_runs() == []
         huge = {"limit": 10**30}  # the server stores it, and can then list no run beside it
         unlistable = client.create_flow_run_from_deployment(
-            deployed, parameters=huge, tags=[TAG], state=Running()
+            deployed, parameters=huge, tags=[RUN_TAG], state=Running()
         )
         asyncio.run(crash_silent_runs(1800))  # `seconds` in prefect.yaml
         assert end_silent_runs(later) == []

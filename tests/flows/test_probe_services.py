@@ -68,5 +68,5 @@ def test_a_service_that_swapped_its_model_marks_the_run(prefect: None, tmp_path:
     for command in commands[:2]:
         assert CliRunner().invoke(app, shlex.split(command)[1:]).exit_code == 0
     with open_warehouse(tmp_path / "w") as warehouse:
-        assert warehouse.committed() == {}
+        assert warehouse.committed_partitions() == {}
         assert warehouse.rows("SELECT count(DISTINCT run_id) > 0 FROM evaluations") == [(True,)]

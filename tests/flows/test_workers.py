@@ -60,7 +60,7 @@ class Worker(threading.Thread):
 
     def work(self, run_id: Any) -> None:
         with get_client(sync_client=True) as client:
-            client.update_flow_run_labels(run_id, {capacity.WORKER: self.name})
+            client.update_flow_run_labels(run_id, {capacity.WORKER_LABEL: self.name})
             run = client.read_flow_run(run_id)
             if capacity.HANDED_OVER_TAG not in run.tags:
                 assert run.parameters["download_only"]

@@ -14,7 +14,7 @@ from support.worded_data import accuracy_of, policy_of
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, BudgetedPolicy, decide
-from rlfocal.methods import RLFocal, named
+from rlfocal.methods import RLFocal, find_methods
 from rlfocal.methods.learning.agents import BudgetedAgents, TrainedAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
@@ -26,7 +26,7 @@ SHORT = RLFocalConfig(
 )
 
 
-@pytest.mark.parametrize("name", named("constant_pool"))
+@pytest.mark.parametrize("name", find_methods("constant_pool"))
 def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     data = make_logits(4, T=80, N=4)
     policy = policy_of(name, data)
@@ -35,19 +35,19 @@ def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     right = {size: accuracy_of(one, data.train) for size, one in exact.items()}
     for most in range(1, 5):
         best = max(range(1, most + 1), key=lambda size: right[size])  # max: the first of equals
-        held = policy.within(Budget(most))
+        held = policy.hold_to_budget(Budget(most))
         assert held is not None
         assert (decide(held, data.test).pools == decide(exact[best], data.test).pools).all()
         assert (decide(held, data.test).predictions == decide(exact[best], data.test).predictions).all()
-    every = policy.within(Budget(np.inf))
+    every = policy.hold_to_budget(Budget(np.inf))
     assert every is not None
     assert (decide(every, data.test).pools == decide(policy, data.test).pools).all()
-    cheap = policy.within(Budget(1.5, "cents"))  # the prices are 1, 2, 3 and 4
+    cheap = policy.hold_to_budget(Budget(1.5, "cents"))  # the prices are 1, 2, 3 and 4
     assert cheap is not None
     assert (decide(cheap, data.test).pools == [True, False, False, False]).all()
     four = exact[4]
     assert isinstance(four, BudgetedPolicy)
-    assert four.within(Budget(3)) is None
+    assert four.hold_to_budget(Budget(3)) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
     assert free.rounds is not None
     assert free.pools.sum(axis=1).max() > 1
     for most in (1, 2, 3, np.inf):
-        held = agents.within(Budget(most))
+        held = agents.hold_to_budget(Budget(most))
         assert held is not None
         asked = decide(held, data.test)
         assert asked.pools.sum(axis=1).max() <= most
@@ -78,7 +78,7 @@ def test_the_papers_agents_keep_to_a_budget() -> None:
     free = decide(agents, data.test).pools
     sizes = set()
     for most in (1, 2, 3, 4, 6, np.inf):
-        held = agents.within(Budget(most))
+        held = agents.hold_to_budget(Budget(most))
         assert held is not None
         asked = decide(held, data.test).pools
         sizes |= {int(size) for size in asked.sum(axis=1)}
@@ -86,17 +86,17 @@ def test_the_papers_agents_keep_to_a_budget() -> None:
         assert asked.any(axis=1).all()
         if most in SHORT.budgets:
             assert (asked.sum(axis=1) == most).all()
-            known = agents.known(data.test, int(most))
+            known = agents.read_question_features(data.test, int(most))
         else:
             assert (asked == free).all()
-            known = agents.known(data.test)
-        logits = (agents.branch_logits(agents.memory.pool) + agents.of_question(known)[0]).numpy()
+            known = agents.read_question_features(data.test)
+        logits = (agents.branch_logits(agents.memory.pool) + agents.question_logits(known)[0]).numpy()
         likeliest = agents.places[np.argsort(-logits)[: asked[0].sum()]]
         assert asked[0][likeliest].all()
     assert len(sizes) > 2
-    assert replace(agents, prices=(np.nan,) * 5).within(Budget(np.inf, "cents")) is None
+    assert replace(agents, prices=(np.nan,) * 5).hold_to_budget(Budget(np.inf, "cents")) is None
     moving = replace(agents, config=replace(SHORT, branching=False))
-    assert moving.within(Budget(2)) is None
+    assert moving.hold_to_budget(Budget(2)) is None
 
 
 @pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
@@ -117,7 +117,7 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
     assert isinstance(agents, TrainedAgents)
     spent = []
     for cents in (1.0, 2.5, 3.0, 6.5, 11.0, 40.0):
-        held = agents.within(Budget(cents, "cents"))
+        held = agents.hold_to_budget(Budget(cents, "cents"))
         assert held is not None
         asked = decide(held, data.test).pools
         assert not asked[:, np.isnan(prices)].any()
@@ -127,9 +127,9 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
         spent.append(each.mean())
     assert spent[0] == 1.0
     assert spent[-1] > 2.0
-    assert agents.within(Budget(0.9, "cents")) is None
+    assert agents.hold_to_budget(Budget(0.9, "cents")) is None
     known = replace(agents, prices=tuple(np.nan_to_num(prices, nan=1.0).tolist()))
-    plenty = known.within(Budget(1e6, "cents"))
+    plenty = known.hold_to_budget(Budget(1e6, "cents"))
     assert plenty is not None
     free = decide(agents, data.test)
     if method == "rl_focal":
@@ -143,7 +143,11 @@ def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
     [agents] = train_rl_focal(data.train, SHORT, [0])
     of_pool = agents.branch_logits(agents.memory.pool)
     free, within = (
-        agents.places[np.argsort(-(of_pool + agents.of_question(agents.known(data.test, most))[0]).numpy())]
+        agents.places[
+            np.argsort(
+                -(of_pool + agents.question_logits(agents.read_question_features(data.test, most))[0]).numpy()
+            )
+        ]
         for most in (None, 3)
     )
     costs = np.ones(5)

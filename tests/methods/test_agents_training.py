@@ -64,7 +64,7 @@ def test_what_acted_is_what_is_learned(log_linear: bool) -> None:
     question = torch.rand(5, 6, sizes.question)
     outputs[:, :3, :4] = 0
     is_open = torch.rand(5, 6, 4) < 0.7
-    by_step = fusion.by_step(outputs, is_open, question)
+    by_step = fusion.make_step_function(outputs, is_open, question)
     for t in range(5):
         whole = fusion(torch.cat([outputs[t], past[t], question[t]], -1), is_open[t])
         torch.testing.assert_close(by_step(t, past[t]), whole)
@@ -196,7 +196,7 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) ->
     assert chance is not None
     for t in range(len(test)):
         one_by_one.begin(test.questions[t], str(test.tasks[t]))
-        asked = one_by_one.wanted(nothing_given(len(test.models)))
+        asked = one_by_one.choose_models(nothing_given(len(test.models)))
         assert asked.tolist() == together.pools[t].tolist()
         said = np.where(asked[:, None], test.probs[t], 0)[:, : test.n_choices[t]]
         fused = one_by_one.fuse(QueryOutputs(asked, ~asked & False, said, said, said.argmax(axis=1), []))

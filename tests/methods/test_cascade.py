@@ -92,10 +92,10 @@ def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pyte
     right = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=np.bool_)
     table = CascadeTable(np.zeros((4, 4)), right, np.array([9.0, 8.0, 3.0, 3.0]))
     # m00 is the most accurate; m01 the next and cheaper; then m02, cheaper again.
-    assert cascade._preselected(table, table.prices) == [0, 1]
-    assert cascade._preselected(table, np.ones(4)) == [0, 1]
-    assert cascade._preselected(table, np.array([9.0, math.inf, 9.0, 3.0])) == [0, 3]
-    assert cascade._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
+    assert cascade._preselect(table, table.prices) == [0, 1]
+    assert cascade._preselect(table, np.ones(4)) == [0, 1]
+    assert cascade._preselect(table, np.array([9.0, math.inf, 9.0, 3.0])) == [0, 3]
+    assert cascade._preselect(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
 
 
 @pytest.mark.parametrize("name", CASCADES)

@@ -42,7 +42,7 @@ class Spy:
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Spy]:
         SEEN.append(set(train.tasks.tolist()))
-        right = {task: int(rows.correct.sum(axis=0).argmax()) for task, rows in train.by_task()}
+        right = {task: int(rows.correct.sum(axis=0).argmax()) for task, rows in train.split_by_task()}
         return [Spy(tuple(right.items()))]
 
     def decide(self, calls: Calls) -> Answers:
@@ -135,8 +135,8 @@ def test_other_tasks_change_no_answer(name: str) -> None:
 @pytest.mark.parametrize("name", PLUS)
 def test_the_tasks_name_helps_among_specialists(name: str) -> None:
     data = specialists()
-    alone = decide(fitted(name.removesuffix("+task"), data.train.without_tasks()), data.test.unlabelled())
-    beside = decide(fitted(name, data.train), data.test.unlabelled())
+    alone = decide(fitted(name.removesuffix("+task"), data.train.hide_tasks()), data.test.hide_labels())
+    beside = decide(fitted(name, data.train), data.test.hide_labels())
     assert accuracy(data.test, beside) == 1.0
     assert accuracy(data.test, alone) < 0.8
 
@@ -153,15 +153,15 @@ def test_with_the_tasks_name_is_one_fit_a_task_and_new_tasks_take_the_shared_one
     tasks[-20:] = "c"
     data = replace(data, tasks=tasks)
     plus = fitted(name, data.train)
-    decided = decide(plus, data.test.unlabelled())
+    decided = decide(plus, data.test.hide_labels())
     own = make_method(name.removesuffix("+task"))
     for task in ("a", "b", "c"):
         of_task = data.tasks == task
-        rows = data.rows(data.is_train & of_task) if task != "c" else data.train.without_tasks()
+        rows = data.rows(data.is_train & of_task) if task != "c" else data.train.hide_tasks()
         assert len(rows) >= MIN_TASK_DOCUMENTS
         [policy] = own.fit(rows, [0])
         assert isinstance(policy, Policy)
-        expected = decide(policy, data.rows(~data.is_train & of_task).unlabelled())
+        expected = decide(policy, data.rows(~data.is_train & of_task).hide_labels())
         here = data.test.tasks == task
         np.testing.assert_array_equal(decided.predictions[here], expected.predictions)
         np.testing.assert_array_equal(decided.pools[here], expected.pools)
@@ -176,12 +176,12 @@ def test_tables_do_not_mix_what_methods_read(tmp_path: Path) -> None:
         evaluate(warehouse, "b", methods=names)
         hidden, shown = leaderboard(warehouse)
     assert (hidden.reads_task, shown.reads_task) == (False, True)
-    assert {s.method for s in hidden.standings} == {"best_single", "log_linear", "best_single+task"}
+    assert {s.method for s in hidden.rows} == {"best_single", "log_linear", "best_single+task"}
     assert hidden.rival is not None
     assert not reads_task(hidden.rival.method)
-    assert {s.method for s in shown.standings} == {"best_single+task", "log_linear+task"}
+    assert {s.method for s in shown.rows} == {"best_single+task", "log_linear+task"}
     for board in (hidden, shown):
-        compared = {s.method: s.against_baseline for s in board.standings}
+        compared = {s.method: s.against_baseline for s in board.rows}
         assert compared.pop(board.baseline) is None
         assert None not in compared.values()
 

@@ -48,7 +48,7 @@ def fitted_once(name: str, kind: str) -> tuple[Dataset, Any]:
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(name: str, kind: str) -> None:
     data, policy = fitted_once(name, kind)
-    test = data.test if name == "oracle" else data.test.unlabelled()
+    test = data.test if name == "oracle" else data.test.hide_labels()
     usual = decide(policy, test)
     nobody, n_models = np.zeros(len(data.models), dtype=np.bool_), len(data.models)
     same = decide(policy, test, FailingModels(nobody, 0))
@@ -74,19 +74,19 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     if not isinstance(policy, BudgetedPolicy):
         return
     for text in ("1", "1.3", "2", "all", "3c"):
-        budget = Budget.of(text)
-        held = policy.within(budget)
+        budget = Budget.parse(text)
+        held = policy.hold_to_budget(budget)
         if held is None:
             continue
-        on_train = decide(held, data.train.unlabelled())
+        on_train = decide(held, data.train.hide_labels())
         costs = on_train.pools.sum(axis=1) if budget.unit == "models" else on_train.pools @ data.prices
         assert costs.mean() <= budget.amount * 1.25 + 1e-9  # thresholds may be set on held-out parts
-    assert policy.within(Budget(0.5)) is policy.within(Budget(0.5, "cents")) is None
+    assert policy.hold_to_budget(Budget(0.5)) is policy.hold_to_budget(Budget(0.5, "cents")) is None
     unpriced = replace(data, prices=np.full(len(data.models), np.nan))
     if name in every_method(unpriced)[0]:
         untold = fitted(name, unpriced)
         assert isinstance(untold, BudgetedPolicy)
-        assert untold.within(Budget(100.0, "cents")) is None
+        assert untold.hold_to_budget(Budget(100.0, "cents")) is None
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
         if name.startswith("rl_focal") or (needs_two and edge == "one train document"):
             continue
         policy = fitted(name, data)
-        found = [decide(policy, data.test.unlabelled())]  # type: ignore[arg-type]
+        found = [decide(policy, data.test.hide_labels())]  # type: ignore[arg-type]
         if entry_of(name).protocols == ("online",):
             assert isinstance(policy, OnlineLearner)
             found.append(decide_online(policy, data.test))
         if isinstance(policy, BudgetedPolicy):
-            held = (policy.within(Budget.of(text)) for text in ("1", "2.5", "all", "2.5c", "0.5c"))
-            found += [decide(one, data.test.unlabelled()) for one in held if one is not None]
+            held = (policy.hold_to_budget(Budget.parse(text)) for text in ("1", "2.5", "all", "2.5c", "0.5c"))
+            found += [decide(one, data.test.hide_labels()) for one in held if one is not None]
         for decided in found:
             assert decided.predictions.shape == (len(data.test),), name
             assert (decided.predictions >= (0 if data.kind == "choices" else -1)).all(), name
@@ -125,7 +125,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
 def test_a_seed_decides_alike_alone_and_in_company_and_reads_no_test_label(name: str) -> None:
     data = choices() if name in ON_CHOICES else answers()
     in_company, alone = (brief(name).fit(data.train, seeds)[-1] for seeds in ([0, 1], [1]))
-    once, again = decide(in_company, data.test), decide(alone, data.test.unlabelled())
+    once, again = decide(in_company, data.test), decide(alone, data.test.hide_labels())
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()
 

@@ -35,7 +35,7 @@ def fit(method: str, rows: Dataset, seed: int = 0, **changes: Any) -> Any:
 
 
 def decide_within(agents: PoolAgents, budget: int, documents: Dataset) -> Decisions:
-    policy = agents.within(Budget(budget))
+    policy = agents.hold_to_budget(Budget(budget))
     assert policy is not None
     return decide(policy, documents)
 
@@ -100,8 +100,10 @@ def test_tasks_have_their_own_best_model() -> None:
     data = replace(stream(said, labels, 4), tasks=np.array(["even", "odd"])[tasks])
     config = replace(configure("rl_focal", 320), joint_episodes=0)
     [agents] = train(data.train, config, [0])
-    assert agents.simple is not None
-    agents = replace(agents, simple=agents.simple._replace(kept=("best single per task",) * 2))
+    assert agents.simple_policies is not None
+    agents = replace(
+        agents, simple_policies=agents.simple_policies._replace(kept=("best single per task",) * 2)
+    )
     asked = decide_within(agents, 1, data.test).pools
     np.testing.assert_array_equal(asked.argmax(axis=1), np.arange(320, 400) % 2)
     elsewhere = replace(data.test, tasks=np.full(len(data.test), "a third"))
@@ -125,8 +127,10 @@ def deciding(name: Deciding, kind: Kind = "choices") -> tuple[PoolAgents, Datase
     data = replace(data, is_train=np.arange(150) < 100)
     config = replace(RLFocalConfig(), joint_episodes=1, mean_pool=3.0)
     [agents] = train(data.train, config, [0])
-    assert agents.simple is not None
-    return replace(agents, simple=agents.simple._replace(kept=(name,) * len(agents.kept))), data.test
+    assert agents.simple_policies is not None
+    return replace(
+        agents, simple_policies=agents.simple_policies._replace(kept=(name,) * len(agents.kept))
+    ), data.test
 
 
 @pytest.mark.parametrize(("moved", "is_limited"), [(5.0, False), (5.0, True), (-5.0, True)])
@@ -148,16 +152,16 @@ def test_the_mean_pool_is_kept_whatever_training_ended_with(moved: float, is_lim
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_each_policy_asks_and_answers_as_it_says(kind: Kind) -> None:
     alone, test = deciding("best single", kind)
-    assert alone.simple is not None
-    best = alone.places[int(alone.simple.singles[0].argmax())]
+    assert alone.simple_policies is not None
+    best = alone.places[int(alone.simple_policies.singles[0].argmax())]
     for decided in (decide(alone, test), decide_within(alone, 2, test)):
         assert decided.pools[:, best].all()
         assert decided.pools.sum() == len(test)
         np.testing.assert_array_equal(decided.predictions, test.predictions[:, best])
     for name in ("start", "constant pool"):
         pool, test = deciding(name, kind)
-        assert pool.simple is not None
-        for budget, members in zip(pool.budgets, pool.simple.pools.numpy(), strict=False):
+        assert pool.simple_policies is not None
+        for budget, members in zip(pool.budgets, pool.simple_policies.pools.numpy(), strict=False):
             decided = decide_within(pool, budget, test)
             asked = np.isin(np.arange(len(pool.models)), pool.places[members > 0])
             np.testing.assert_array_equal(decided.pools, np.tile(asked, (len(test), 1)))
@@ -182,7 +186,7 @@ def test_names_and_places_of_models_do_not_matter(method: str, kind: Kind) -> No
     moved = replace(data.reorder(order), models=tuple(f"renamed-{i}" for i in range(4)))
     first, second = (fit(method, rows.train) for rows in (data, moved))
     assert first.kept == second.kept
-    for simple in ({}, {"simple": None}) if method != "rl_focal_sequential" else ({},):
+    for simple in ({}, {"simple_policies": None}) if method != "rl_focal_sequential" else ({},):
         one, other = (
             decide(replace(first, **simple), data.test),
             decide(replace(second, **simple), moved.test),
@@ -204,7 +208,7 @@ def test_what_was_learned_is_tried_out_of_fold_where_it_may_be_better() -> None:
     assert agents.kept[-1] == "learned"
     assert accuracy(agents, data.test) > best_single(data) + 0.25
     prepared = prepare(data.train, agents.config)
-    worse = replace(agents, simple=None)
+    worse = replace(agents, simple_policies=None)
     worse.networks.decider.question.data[:] = 0  # asks for both, or for neither
     chosen = fit_and_choose(prepared, agents.config, 0, lambda of, report: worse, lambda share: None)
     assert chosen.kept[-1] != "learned"
@@ -268,16 +272,16 @@ def test_a_clear_lead_may_always_come_and_all_documents_decide_as_they_are() -> 
 def test_a_trial_takes_pool_sizes_and_priors_as_given_and_tries_none() -> None:
     data = skilled([0.7, 0.65, 0.6, 0.5], 120).train
     of = prepare(data, RLFocalConfig())
-    assert of.simple is not None
-    again = prepare(data, RLFocalConfig(), of.questions, of.simple.selected)
-    assert again.simple is not None
-    policies, others = again.simple.policies, of.simple.policies
+    assert of.simple_candidates is not None
+    again = prepare(data, RLFocalConfig(), of.questions, of.simple_candidates.selected)
+    assert again.simple_candidates is not None
+    policies, others = again.simple_candidates.policies, of.simple_candidates.policies
     for one, other in ((policies.weight, others.weight), (policies.start, others.start)):
         assert one is not None
         assert other is not None
         assert torch.equal(one, other)
-    assert again.simple.earned.shape[-1] == 0
-    size, n = of.simple.selected.size, len(data)
-    assert of.simple.as_selected.shape == (of.simple.earned.shape[0], n)
-    right = of.simple.as_selected[-1] + RLFocalConfig().call_penalty * size
+    assert again.simple_candidates.rewards.shape[-1] == 0
+    size, n = of.simple_candidates.selected.size, len(data)
+    assert of.simple_candidates.as_selected.shape == (of.simple_candidates.rewards.shape[0], n)
+    right = of.simple_candidates.as_selected[-1] + RLFocalConfig().call_penalty * size
     assert set(right.round(9).tolist()) <= {0.0, 1.0}

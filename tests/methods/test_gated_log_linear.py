@@ -78,7 +78,7 @@ def test_the_mean_pool_and_budgets_are_kept_without_texts() -> None:
     assert 2 < sizes.mean() <= SHORT.mean_pool
     assert decide(agents, data.train).pools.sum(1).mean() <= SHORT.mean_pool
     for most in (1, 3):
-        held = agents.within(Budget(most))
+        held = agents.hold_to_budget(Budget(most))
         assert held is not None
         assert (decide(held, data.test).pools.sum(1) == most).all()
 
@@ -122,7 +122,7 @@ def test_within_a_budget_others_are_asked_than_without_one() -> None:
     free = decide(agents, data.test)
     assert (free.predictions == data.test.labels).mean() > 0.95
     assert free.pools[:, 1:].all()
-    held = agents.within(Budget(1))
+    held = agents.hold_to_budget(Budget(1))
     assert held is not None
     assert (decide(held, data.test).pools == [1, 0, 0]).all()
 

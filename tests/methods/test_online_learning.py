@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.agents_data import JOINT, TINY, LiteralEnvironment, asked_about, random_dataset, skilled
 
-from benchmarks.results.streams import best_constant, turning
+from benchmarks.results.streams import best_constant, make_turning_stream
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import decide
 from rlfocal.methods.learning.agents import Tracker
@@ -104,13 +104,13 @@ def test_rl_focal_online_follows_a_change_and_costs_little_without_one(seeds: li
     """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
     shares, late = [], np.arange(900) >= 600
     for seed in seeds:
-        turned = turning(seed, 300)
+        turned = make_turning_stream(seed, 300)
         agents = agents_of(turned, seed)  # train does not turn
         right = (agents.decide_online(turned.test).predictions == turned.test.labels)[late].mean()
         assert right > (decide(agents, turned.test).predictions == turned.test.labels)[late].mean() + 0.2
         shares.append(right / best_constant(turned.test.rows(late)))
     assert np.mean(shares) >= 0.9
-    steady = turning(seeds[-1], 900).test
+    steady = make_turning_stream(seeds[-1], 900).test
     online, frozen = agents.decide_online(steady), decide(agents, steady)
     lost = np.mean(frozen.predictions == steady.labels) - np.mean(online.predictions == steady.labels)
     assert lost <= 0.005
@@ -119,7 +119,7 @@ def test_rl_focal_online_follows_a_change_and_costs_little_without_one(seeds: li
 def test_a_model_that_is_hardly_ever_asked_is_found_once_it_is_the_best() -> None:
     """Of eight models the two good ones fail from the 150th document on; without exploring, the pools of the
     last documents hold the new best one 27 times in a hundred. Pools keep to their mean size."""
-    data = turning(0, 150, (0.95, 0.9) + (0.3,) * 6, (0.3,) * 7 + (0.95,), train=200, test=600)
+    data = make_turning_stream(0, 150, (0.95, 0.9) + (0.3,) * 6, (0.3,) * 7 + (0.95,), train=200, test=600)
     config = replace(rl_focal_config(200), window=60)
     [agents] = train(data.train, config, [0])
     online, late = agents.decide_online(data.test), np.arange(600) >= 400

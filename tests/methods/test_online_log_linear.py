@@ -93,9 +93,9 @@ def test_without_labels_the_log_linear_pool_is_log_linear() -> None:
         frozen, plain = (
             make_method(name).fit(data.train, [0])[0] for name in ("online_log_linear", "log_linear")
         )
-        one, other = decide(frozen, data.test.unlabelled()), decide(plain, data.test.unlabelled())
+        one, other = decide(frozen, data.test.hide_labels()), decide(plain, data.test.hide_labels())
         assert (one.predictions == other.predictions).all()
-        unlabelled = decide_online(frozen, data.test.unlabelled())  # type: ignore[arg-type]
+        unlabelled = decide_online(frozen, data.test.hide_labels())  # type: ignore[arg-type]
         assert (unlabelled.predictions == one.predictions).all()
 
 

@@ -17,15 +17,15 @@ from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.knn import (
     TEXT_WEIGHT,
     Neighbours,
-    alike,
     closeness,
+    compare_with_others,
     cosines,
+    find_nearest,
+    find_similar,
     fit_likeness,
     local_mean,
-    nearest,
-    without_itself,
 )
-from rlfocal.methods.outputs_knn import OutputsKnn, _best
+from rlfocal.methods.outputs_knn import OutputsKnn, _choose_actions
 
 
 @pytest.mark.parametrize("name", ["outputs_knn", "des:ola"])
@@ -56,7 +56,7 @@ def test_local_means_are_over_the_nearest() -> None:
     nobody = Neighbours(np.empty((2, 0), dtype=np.int64), np.empty((2, 0)))
     assert local_mean(nobody, values, 2) == pytest.approx(np.array([[2 / 3, 1 / 3]] * 2))
     line = np.arange(4, dtype=np.float64)[:, None]
-    assert alike(line, line, 2, others=True).at.tolist() == [[1, 2], [0, 2], [1, 3], [2, 1]]
+    assert find_similar(line, line, 2, others=True).positions.tolist() == [[1, 2], [0, 2], [1, 3], [2, 1]]
 
 
 def test_a_selector_by_text_asks_whom_the_text_names() -> None:
@@ -106,14 +106,14 @@ def test_a_selector_finds_by_agreement_among_free_answers() -> None:
 
 def test_dearer_models_are_asked_where_they_help_most() -> None:
     values = np.array([[0.5, 0.7, 0.75], [0.5, 0.5, 0.9], [0.5, 0.5, 0.5]])
-    assert _best(values, None).tolist() == [2, 2, 0]
-    assert _best(values, np.array([0.0, 0.1, 0.2])).tolist() == [1, 2, 0]
-    assert _best(values, np.array([0.0, 0.3, np.inf])).tolist() == [0, 0, 0]
+    assert _choose_actions(values, None).tolist() == [2, 2, 0]
+    assert _choose_actions(values, np.array([0.0, 0.1, 0.2])).tolist() == [1, 2, 0]
+    assert _choose_actions(values, np.array([0.0, 0.3, np.inf])).tolist() == [0, 0, 0]
     data = replace(make_logits(9, T=600, N=4), prices=np.array([1.0, 1.0, 5.0, 2.0]))
     [policy] = OutputsKnn().fit(data.train, [0])
     assert policy.probes == (3,)
     partly = replace(policy, prices=np.array([1.0, 1.0, np.nan, 2.0]))
-    kept = partly.within(Budget(100.0, "cents"))
+    kept = partly.hold_to_budget(Budget(100.0, "cents"))
     assert kept is not None
     assert not decide(kept, data.test).pools[:, 2].any()
 
@@ -122,7 +122,7 @@ def test_a_train_document_is_no_neighbour_of_its_own() -> None:
     data = make_logits(10, T=60, N=3)
     [policy] = OutputsKnn("outputs").fit(data.train, [0])
     said = Calls(data.train).call(np.arange(3) == policy.probes[0])
-    vectors = policy.value.likeness.vectors(said, policy.probes)
+    vectors = policy.value.encoder.vectors(said, policy.probes)
     at = int(np.argmin(np.abs(vectors - vectors[7]).sum(axis=1) + 9 * (np.arange(30) == 7)))
     assert at != 7
     others = np.argsort(((vectors - vectors[7]) ** 2).sum(axis=1).round(9), kind="stable")
@@ -151,35 +151,35 @@ def test_neighbours_are_the_most_similar_and_of_equals_the_first(
 ) -> None:
     similarities, alike = (cosines, cosine) if by_cosine else (closeness, close)
     known, asked = np.array(train, dtype=np.float64), np.array(test, dtype=np.float64)
-    found = nearest(similarities(known, asked, block), k)
+    found = find_nearest(similarities(known, asked, block), k)
     for row, vector in enumerate(test):
         scores = [round(alike(vector, one), 9) for one in train]
         expected = sorted(range(len(train)), key=lambda i: (-scores[i], i))[:k]
-        assert found.at[row].tolist() == expected
+        assert found.positions[row].tolist() == expected
         assert found.similarity[row] == pytest.approx([scores[i] for i in expected], abs=1e-8)
-    among = nearest(similarities(known, known, block), k, others=True)
+    among = find_nearest(similarities(known, known, block), k, others=True)
     for row, vector in enumerate(train):
         scores = [round(alike(vector, one), 9) for one in train]
         others = sorted(set(range(len(train))) - {row}, key=lambda i: (-scores[i], i))[:k]
-        assert among.at[row].tolist() == others
+        assert among.positions[row].tolist() == others
 
 
 def test_a_text_without_known_words_has_no_neighbours() -> None:
     train = np.array([[1.0, 0.0], [0.0, 0.0]])
-    found = nearest(cosines(train, np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 1.0]])), 2)
+    found = find_nearest(cosines(train, np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 1.0]])), 2)
     assert found.known.tolist() == [True, False, False]
 
 
 def test_no_document_is_like_itself() -> None:
     train = np.eye(3)
-    [(_, left)] = without_itself(cosines(train, train))
+    [(_, left)] = compare_with_others(cosines(train, train))
     assert (np.isneginf(left) == np.eye(3, dtype=np.bool_)).all()
-    assert len(nearest(cosines(train, train[:0]), 2).at) == 0
+    assert len(find_nearest(cosines(train, train[:0]), 2).positions) == 0
 
 
 def test_vectors_of_one_direction_tie_in_any_block() -> None:
     rng = np.random.default_rng(0)
     lengths, vectors = rng.random(40)[:, None] + 0.1, rng.normal(size=(9, 128))
     for vector in vectors:
-        found = nearest(cosines(lengths * vector, vectors + vector, block=4), 5)
-        assert (found.at == np.arange(5)).all()
+        found = find_nearest(cosines(lengths * vector, vectors + vector, block=4), 5)
+        assert (found.positions == np.arange(5)).all()

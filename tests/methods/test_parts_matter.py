@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results.streams import turning
+from benchmarks.results.streams import make_turning_stream
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.learning.networks import next_modal_pool
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
@@ -86,7 +86,8 @@ def dataset(tasks: NDArray[Any], said: NDArray[Any], labels: NDArray[Any]) -> Da
     probs = np.full((n, n_models, 4), 0.1 / 3)
     np.put_along_axis(probs, said[..., None], 0.9, axis=2)
     return replace(
-        turning(0, 0).rows(np.arange(1300) < n), models=tuple(f"model-{i}" for i in range(n_models)),
+        make_turning_stream(0, 0).rows(np.arange(1300) < n),
+        models=tuple(f"model-{i}" for i in range(n_models)),
         prices=np.ones(n_models), tasks=tasks, questions=("what?",) * n, probs=probs,
         logprobs=np.log(probs), predictions=said, labels=labels, is_train=np.ones(n, dtype=bool),
     )  # fmt: skip

@@ -97,10 +97,10 @@ def test_a_checkpoint_and_a_router_decide_alike(tmp_path: Path) -> None:
 def test_a_budget_in_cents_leaves_dear_models_out() -> None:
     data = graded(200)
     agents = replace(fit("rl_focal", data.train), prices=(1.0, 5.0, 2.0))
-    cheap = agents.within(Budget(2.0, "cents"))
+    cheap = agents.hold_to_budget(Budget(2.0, "cents"))
     assert cheap is not None
     assert not decide(cheap, data.test).pools[:, 1].any()
-    assert agents.within(Budget(0.5, "cents")) is None
+    assert agents.hold_to_budget(Budget(0.5, "cents")) is None
 
 
 def test_models_that_are_down_are_replaced() -> None:
@@ -120,7 +120,7 @@ def test_real_models_known_by_their_grades_alone(
 
     `guarded_knn` asks for less evidence. The mean of two draws of train."""
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
-        whole = load_dataset(warehouse, benchmark).without_tasks()
+        whole = load_dataset(warehouse, benchmark).hide_tasks()
     said = [("".join("r" if right else "w" for right in row), "r") for row in whole.correct.tolist()]
     data = replace(make_answers(*said), questions=whole.questions, models=whole.models)
     gains = []

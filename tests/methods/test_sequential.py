@@ -25,9 +25,9 @@ from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     QuestionFeatures,
-    about,
     best_slots,
     outputs,
+    read_question_features,
     real_slots,
     silence,
     stage_rows,
@@ -50,7 +50,7 @@ def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -
 def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     agents = trained(kind)
     data = (CHOICES if kind == "choices" else ANSWERS).test
-    known = about(data, agents.queries)
+    known = read_question_features(data, agents.queries)
 
     def seen(documents: Dataset) -> Outputs:
         return outputs(documents, known, agents.scales, agents.order, agents.n_slots)
@@ -116,7 +116,7 @@ def test_an_undisputed_answer_is_not_certain() -> None:
     assert agents.history[0].accuracy == pytest.approx(2 / 3, abs=0.05)
     seen = outputs(
         data.test,
-        about(data.test, agents.queries),
+        read_question_features(data.test, agents.queries),
         agents.scales,
         agents.order,
         agents.n_slots,

@@ -38,7 +38,7 @@ def test_stopping_is_worth_the_better_of_answering_and_abstaining(seed: int, pri
     for seen in random_views(seed, SequentialConfig(abstention_price=price).worth_of_abstaining):
         probability = seen.features[:, 1]
         least_cost = np.minimum(1 - probability, price)
-        np.testing.assert_allclose(seen.earned(0.1), 1 - least_cost - 0.1 * seen.size - seen.paid)
+        np.testing.assert_allclose(seen.stop_reward(0.1), 1 - least_cost - 0.1 * seen.size - seen.paid)
         answered = probability >= 1 - price
         expected = np.where(answered, probability > 0.5, 1 - price)
         np.testing.assert_allclose(seen.outcome(probability > 0.5), expected)
@@ -145,7 +145,7 @@ def test_the_best_model_alone_may_abstain_too() -> None:
     for price, decides in ((1.0, "learned"), (0.2, "best single"), (0.4, "learned")):
         work = prepare(rows, replace(QUICK, has_floor=True, abstention_price=price), [0])
         fold = work.held_out[0]
-        assert work.deciding(np.full((1, 300), 0.75), (1,), work.starts(fold), fold) == (decides,)
+        assert work.choose_fallbacks(np.full((1, 300), 0.75), (1,), work.starts(fold), fold) == (decides,)
 
 
 def test_abstentions_count_in_what_asking_on_earned() -> None:
@@ -179,7 +179,7 @@ def test_recipes_of_before_stand_for_agents_without_a_price(tmp_path: Path) -> N
     store = CheckpointStore(tmp_path)
     files = {RLFocal("rl_focal_sequential", one, store).checkpoint(CHOICES, 0) for one in (config, *priced)}
     assert len(files) == 3
-    about = SequentialHeader.about(train(CHOICES.train, SMALL, [0])[0])
+    about = SequentialHeader.make_metadata(train(CHOICES.train, SMALL, [0])[0])
     del about["config"]["abstention_price"]
     read = SequentialHeader.model_validate_json(json.dumps(about | {"history": []}))
     assert read.config == SMALL

@@ -32,7 +32,7 @@ from rlfocal.methods.rl_focal_sequential.decider import (
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
 from rlfocal.serving import Router
-from rlfocal.statistics.calibration import fit_temperature, reliability, tempered
+from rlfocal.statistics.calibration import apply_temperature, fit_temperature, reliability
 
 QUICK = SequentialConfig(
     mean_pool=4.0,
@@ -151,7 +151,7 @@ def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> N
         return [cost * at for at in range(1, len(some) + 1)]
 
     def earned(stages: list[int]) -> float:
-        return ledger.at(stages, paid(stages)).earned(config, 5)
+        return ledger.select_stages(stages, paid(stages)).mean_reward(config, 5)
 
     kept = worthwhile_stages(ledger, sizes, paid, config, 5)
     assert sizes[kept[0]] <= 2
@@ -208,14 +208,14 @@ def test_a_temperature_keeps_the_likeliest_and_closed_slots(seed: int, temperatu
     rng = np.random.default_rng(seed)
     given_ = rng.dirichlet(np.full(4, 0.5), size=30) * (rng.random((30, 4)) < 0.8)
     given_ /= np.maximum(given_.sum(axis=1, keepdims=True), 1e-300)
-    got = tempered(given_, temperature)
+    got = apply_temperature(given_, temperature)
     assert ((got > 0) == (given_ > 0)).all()
     some = given_.any(axis=1)
     np.testing.assert_allclose(got.sum(axis=1), some.astype(float))
     assert (got.argmax(axis=1) == given_.argmax(axis=1)).all()
     flatter = got.max(axis=1) <= given_.max(axis=1) + 1e-12
     assert flatter.all() if temperature >= 1 else (got.max(axis=1) >= given_.max(axis=1) - 1e-12).all()
-    np.testing.assert_allclose(tempered(given_, 1.0)[some], given_[some], atol=1e-9)
+    np.testing.assert_allclose(apply_temperature(given_, 1.0)[some], given_[some], atol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.8])
@@ -223,11 +223,11 @@ def test_the_temperature_that_was_is_found_and_makes_words_good(temperature: flo
     rng = np.random.default_rng(0)
     true = rng.dirichlet(np.full(4, 0.7), size=6_000)
     labels = (true.cumsum(axis=1) < rng.random((6_000, 1))).sum(axis=1).clip(max=3)
-    said = tempered(true, 1 / temperature)
+    said = apply_temperature(true, 1 / temperature)
     stages, known = [said[:2_000], said[2_000:4_000]], [labels[:2_000], labels[2_000:4_000]]
     found = fit_temperature(stages, known)
     assert found == pytest.approx(temperature, rel=0.08)
-    after = tempered(said[4_000:], found)
+    after = apply_temperature(said[4_000:], found)
     hit = after.argmax(axis=1) == labels[4_000:]
     assert reliability(after.max(axis=1), hit).expected_error < 0.035
     blind = fit_temperature(stages, [np.full(2_000, -1)] * 2)

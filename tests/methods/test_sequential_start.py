@@ -41,7 +41,7 @@ def started() -> tuple[SequentialAgents, Dataset]:
 
 def test_with_few_labels_the_start_decides_and_is_better_than_the_best_model() -> None:
     agents, data = started()
-    decided = decide(agents, data.test.unlabelled())
+    decided = decide(agents, data.test.hide_labels())
     assert agents.start is not None
     assert (decided.pools.sum(axis=1) == agents.start.size).all()
     best = data.test.correct[:, agents.best].mean()
@@ -60,7 +60,7 @@ def test_its_answers_are_those_of_a_log_linear_pool_by_odds() -> None:
     evidence = (test - test.mean(axis=2, keepdims=True)) / deviation[order, None]
     logits = agents.start.scale * np.einsum("tmc,m->tc", evidence, odds / odds.sum())
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    decided = decide(agents, data.test.unlabelled())
+    decided = decide(agents, data.test.hide_labels())
     np.testing.assert_array_equal(decided.predictions, expected.argmax(axis=1))
     assert decided.probability is not None
     np.testing.assert_allclose(decided.probability, expected.max(axis=1), atol=1e-5)
@@ -83,19 +83,19 @@ def test_a_model_that_is_down_is_replaced_and_a_smaller_budget_asks_one() -> Non
     agents, data = started()
     assert agents.start is not None
     first = agents.order[0]
-    calls = Calls(data.test.unlabelled(), np.arange(4) == first)
+    calls = Calls(data.test.hide_labels(), np.arange(4) == first)
     agents.decide(calls)
     assert not calls.called[:, first].any()
     assert (calls.called.sum(axis=1) == agents.start.size).all()
-    one = agents.within(Budget(1))
+    one = agents.hold_to_budget(Budget(1))
     assert one is not None
-    assert (decide(one, data.test.unlabelled()).pools.sum(axis=1) == 1).all()
+    assert (decide(one, data.test.hide_labels()).pools.sum(axis=1) == 1).all()
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_router_asks_and_answers_as_the_agents_do(fails: bool) -> None:
     agents, data = started()
-    test, down = data.test.unlabelled(), np.arange(4) == (agents.order[1] if fails else -1)
+    test, down = data.test.hide_labels(), np.arange(4) == (agents.order[1] if fails else -1)
     calls = Calls(test, down)
     slots = agents.decide(calls).slots
     router = Router(agents, online=False)

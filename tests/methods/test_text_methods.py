@@ -21,7 +21,7 @@ from support.worded_data import (
 )
 
 from rlfocal.data.policy import decide
-from rlfocal.data.text import RIDGES, TFIDF, fit_directions, ridge_by_folds
+from rlfocal.data.text import TEXT_RIDGES, TFIDF, fit_directions, ridge_by_folds
 from rlfocal.methods.log_linear import Examples, minimise
 from rlfocal.methods.stacking import fit_regression
 
@@ -57,7 +57,7 @@ def test_a_log_linear_pool_with_text_is_the_minimum_of_its_loss(kind: str) -> No
     train = make_logits(0, T=60).train if kind == "choices" else make_answers(*LETTERS * 6).train
     rng = np.random.default_rng(0)
     text = rng.normal(size=(len(train), 2))
-    examples = Examples.of(train, np.ones(len(train.models), dtype=np.bool_), text)
+    examples = Examples.from_dataset(train, np.ones(len(train.models), dtype=np.bool_), text)
     (M, n, C), width = examples.x.shape, examples.start.by_text.shape[1]
     limits = {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000}
     found, _ = minimise(examples, examples.start, 1e-3, 3.0, limits)
@@ -119,8 +119,8 @@ def test_a_ridge_is_chosen_by_what_is_held_out() -> None:
         held_out.extend(held)
         yield from losses
 
-    assert len(losses) == len(RIDGES)
-    assert ridge_by_folds(53, fold) == RIDGES[2]  # the first of equals, and no further
+    assert len(losses) == len(TEXT_RIDGES)
+    assert ridge_by_folds(53, fold) == TEXT_RIDGES[2]  # the first of equals, and no further
     assert sorted(held_out) == list(range(53))
     assert ridge_by_folds(5, fold) == np.inf
 

@@ -22,7 +22,7 @@ from rlfocal.data.calls import Stream, Turn
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.evaluation import evaluate
-from rlfocal.methods import check_methods, entries, make_method, methods_for, named, with_references
+from rlfocal.methods import check_methods, entries, find_methods, make_method, methods_for, with_references
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import StackedRegression
 from warehouse import Warehouse
@@ -249,7 +249,7 @@ def test_names_and_sizes_are_checked() -> None:
 def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
     asked = replace(make_logits(5), questions=("which?",) * len(make_logits(5)))
-    told = [name for name in named("reference") if name != "best_single+task"]  # there is one task
+    told = [name for name in find_methods("reference") if name != "best_single+task"]  # there is one task
     start = ["rl_focal_start", "log_linear_team"]
     for name in RL_FOCAL:
         beside = start if name == "rl_focal" else []
@@ -260,7 +260,7 @@ def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
     of_its_size: set[str] = set()
     for ours in RL_FOCAL[:2]:
         size = round(np.mean([row.mean_pool_size for row in rows if row.method == ours]))
-        pools = {f"{name}:{size}" for name in named("constant_pool")}
+        pools = {f"{name}:{size}" for name in find_methods("constant_pool")}
         assert {row.mean_pool_size for row in rows if row.method in pools} == {float(size)}
         of_its_size |= pools
     assert {row.method for row in rows} == {*methods_for(4), *start, *of_its_size}

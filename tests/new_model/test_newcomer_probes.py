@@ -10,10 +10,10 @@ from scipy.special import log_softmax, softmax
 from support.agents_data import random_dataset
 from support.datasets import make_dataset
 
-from benchmarks.probes import drawn_anew
+from benchmarks.probes import redraw
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
-from rlfocal.new_model.probe import spread
+from rlfocal.new_model.probe import spread_documents
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
 from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
@@ -45,7 +45,7 @@ def of_scores(scores: np.ndarray, labels: np.ndarray, n_tasks: int = 3) -> Datas
 def assess(data: Dataset, newcomer: int, n: int, seed: int = 0) -> Assessment:
     """A probe of n documents of one of the dataset's models, for the others."""
     others, answers = leave_out(data, data.models[newcomer])
-    design = drawn_anew(design_probe(others, seed=1), seed)
+    design = redraw(design_probe(others, seed=1), seed)
     rows = design.strata.draw(n)
     return design.assess(rows, answers.take(rows), ERROR)
 
@@ -136,7 +136,7 @@ def test_few_documents_err_less_than_random_ones_and_intervals_hold() -> None:
     gain, accuracy = effects.mean(), data.correct[:, 5].mean()
     errors, plain, hits, hits_gain = [], [], [], []
     for seed in range(100):
-        one = drawn_anew(design, seed)
+        one = redraw(design, seed)
         drawn = one.strata.draw(200)
         found = one.assess(drawn, answers.take(drawn), ERROR)
         at_random = np.sort(np.random.default_rng(seed).choice(3000, 200, replace=False))
@@ -159,7 +159,7 @@ def verdicts(scores: np.ndarray, data: Dataset) -> list[str]:
     design = design_probe(data, seed=1)
     answers = answers_of_last(both)
     for seed in range(10):
-        one = drawn_anew(design, seed)
+        one = redraw(design, seed)
         for n in (100, 200, 400):
             rows = one.strata.draw(n)
             last = one.assess(rows, answers.take(rows), ERROR / 3)
@@ -217,7 +217,7 @@ def test_guesses_do_not_look_good_by_the_documents_that_they_were_fitted_on() ->
     gains = []
     for seed in range(60):
         scores = 3 * np.random.default_rng(seed).normal(size=(3000, 4))
-        rows = drawn_anew(design, seed).strata.draw(30)
+        rows = redraw(design, seed).strata.draw(30)
         answers = answers_of_last(with_newcomer(data, scores)).take(rows)
         effects, _ = design.team.effects(rows, np.ones(30), answers)
         gains.append(effects.mean())
@@ -233,7 +233,7 @@ def test_an_interval_holds_what_the_fit_on_few_does_not_know() -> None:
     assert truth.stderr == 0
     held = []
     for seed in range(40):
-        strata = drawn_anew(design, seed).strata
+        strata = redraw(design, seed).strata
         rows = strata.draw(100)
         low, high = design.estimate_gains(StratifiedSample(strata, rows), answers.take(rows))[0].interval()
         held.append(low <= truth.value <= high)
@@ -286,7 +286,7 @@ def test_one_member_is_enough() -> None:
 def test_an_order_of_documents_is_for_its_seed_alone(data: Dataset) -> None:
     one, again, other = (design_probe(data, seed).strata for seed in (1, 1, 2))
     assert (one.place == again.place).all()
-    assert (one.of == again.of).all()
+    assert (one.stratum_of == again.stratum_of).all()
     assert not (one.draw(200) == other.draw(200)).all()
 
 
@@ -304,7 +304,7 @@ def test_an_order_of_documents_is_for_its_seed_alone(data: Dataset) -> None:
 def test_documents_are_spread_over_what_is_not_clear(
     n: int, asked: list[int], is_open: list[bool], expected: list[int]
 ) -> None:
-    assert spread(n, asked, [50, 1000, 1000], is_open) == expected
+    assert spread_documents(n, asked, [50, 1000, 1000], is_open) == expected
 
 
 def test_looks_double_up_to_a_tenth() -> None:

@@ -272,8 +272,8 @@ def test_of_fewer_documents_only_the_accuracy_is_told(lab_warehouse: Path, fresh
     )
     fresh.entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
     page = fresh.add(limit=100)
-    assert page.standings[0].score.n == 100
-    assert (page.assessments, page.likeness) == ((), None)
+    assert page.records[0].score.n == 100
+    assert (page.assessments, page.error_correlation) == ((), None)
     assert any("answered only part" in note for note in page.notes)
     with open_warehouse(fresh.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]

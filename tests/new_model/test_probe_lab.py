@@ -118,9 +118,9 @@ def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None
     found = probe_newcomer(
         "pool.yaml", place / "copy.yaml", on_progress=lambda _, share: shares.append(share)
     )
-    assert found.likeness is not None
-    assert found.likeness.is_copy
-    assert found.likeness.model == "lab-phi"
+    assert found.error_correlation is not None
+    assert found.error_correlation.is_copy
+    assert found.error_correlation.model == "lab-phi"
     assert found.leaning == "do not join"
     assert found.n <= 600
     assert shares == sorted(shares)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.fuzzing import FUZZ, SECONDS, changed, check_message, ends_well, spliced
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.estimate import GPUS
+from rlfocal.extraction.estimate import KNOWN_GPUS
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.pool import add_to_pool, load_entry, load_pool, remove_from_pool
 
@@ -78,7 +78,7 @@ def test_pools(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     with ends_well():
         pool = load_pool(str(path))
         if all(benchmark.size for benchmark in pool.benchmarks):
-            plan_pool(pool, path.parent / "absent", gpu=GPUS["H100"])
+            plan_pool(pool, path.parent / "absent", gpu=KNOWN_GPUS["H100"])
 
 
 @FUZZ

@@ -46,7 +46,7 @@ def test_a_benchmark_asks_the_models_that_it_names_and_those_that_none_does(pool
     pool_file.write_text(text + "  - {model: c, hf_repo: org/c, params_b: 1}\n")
     pool = load_pool(str(pool_file))
     assert pool.benchmarks[0].tasks == load_benchmarks()["lab-gpqa"].tasks
-    asked = {b.name: [m for m in "abcd" if b.asks(m)] for b in pool.benchmarks}
+    asked = {b.name: [m for m in "abcd" if b.includes_model(m)] for b in pool.benchmarks}
     assert asked == {"lab-gpqa": ["a", "c", "d"], "my-arc": ["a", "b", "c", "d"]}
     assert [b.name for b in pool.choose(["b"]).benchmarks] == ["my-arc"]
     with pytest.raises(InputError, match="ask other models than b"):

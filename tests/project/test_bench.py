@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.speed.questions import SHOTS, multiple_choice, unique_tokens
+from benchmarks.speed.questions import N_SHOTS, multiple_choice, unique_tokens
 from benchmarks.speed.references import Cost, References, list_slower
-from benchmarks.speed.training import generated
+from benchmarks.speed.training import generate_rows
 from benchmarks.speed.warehouse import list_queries
 from rlfocal.base.names import RL_FOCAL
 
@@ -44,7 +44,7 @@ def test_questions_share_their_examples_by_task() -> None:
     documents = multiple_choice(6, words_a_choice=5, per_task=3)
     preambles = [d.context.rsplit("\n\n", 1)[0] for d in documents]
     assert [p == preambles[0] for p in preambles] == [True] * 3 + [False] * 3
-    assert all(p.count("Answer:") == SHOTS for p in preambles)
+    assert all(p.count("Answer:") == N_SHOTS for p in preambles)
     assert len(set(chain.from_iterable(d.continuations for d in documents))) == 24
 
 
@@ -112,7 +112,7 @@ def test_decision_bench_takes_the_median() -> None:
 
 
 def test_generated_logits_are_the_seeds() -> None:
-    first, again, other = (generated(200, 4, 4, seed) for seed in (1, 1, 2))
+    first, again, other = (generate_rows(200, 4, 4, seed) for seed in (1, 1, 2))
     assert first.fingerprint() == again.fingerprint() != other.fingerprint()
 
 
@@ -145,9 +145,9 @@ def test_a_cost_that_became_dearer_is_named(tmp_path: Path) -> None:
     assert list_slower(costs) == []
     for commit in ("aaa", "bbb"):
         references.store(costs, "small", commit)
-    newest, last = references.newest("small")
+    newest, last = references.find_newest("small")
     assert (newest, last) == ("bbb", {"one": 2.0, "two": 4.0})
-    assert references.newest("whole") == (None, {})
+    assert references.find_newest("whole") == (None, {})
     one, two = (cost._replace(last=last[cost.name]) for cost in costs)
     now = [one._replace(ratio=2 * one.ratio), two]
     assert [cost.name for cost in list_slower(now)] == ["one"]

@@ -27,10 +27,10 @@ from benchmarks.studies.diversity import (
     Candidates,
     compare,
     cut,
-    of_all_tasks,
-    of_the_task,
+    draw_benchmark_occasions,
+    draw_task_occasions,
 )
-from benchmarks.studies.diversity import _stacked as stacked
+from benchmarks.studies.diversity import _stack_occasions as stacked
 from benchmarks.studies.study import Point
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -63,7 +63,7 @@ def _two_teams() -> Dataset:
 def _found(n: int = 10) -> dict[str, Point]:
     data = _two_teams()
     candidates = Candidates(data, TEAMS, vote_hits(data, TEAMS))
-    learned, asked = (stacked(of_the_task(candidates, is_train, n)) for is_train in (True, False))
+    learned, asked = (stacked(draw_task_occasions(candidates, is_train, n)) for is_train in (True, False))
     return {p.series: p for p in compare("", float(n), candidates, learned, asked)}
 
 
@@ -90,7 +90,7 @@ def test_focal_diversity_tells_equal_teams_apart_from_few_labels(monkeypatch: py
 def test_no_test_label_reaches_a_choice() -> None:
     data = _two_teams()
     flipped = replace(data, labels=np.where(data.is_train, data.labels, 0))
-    for way in (of_all_tasks, of_the_task):
+    for way in (draw_benchmark_occasions, draw_task_occasions):
         one, other = (
             [
                 stacked(way(Candidates(d, TEAMS, vote_hits(d, TEAMS)), is_train, 20))
@@ -99,9 +99,9 @@ def test_no_test_label_reaches_a_choice() -> None:
             for d in (data, flipped)
         )
         assert np.array_equal(one[0].features, other[0].features, equal_nan=True)
-        assert np.array_equal(one[0].worth, other[0].worth)
+        assert np.array_equal(one[0].accuracies, other[0].accuracies)
         assert np.array_equal(one[1].features, other[1].features, equal_nan=True)
-        assert not np.array_equal(one[1].worth, other[1].worth)
+        assert not np.array_equal(one[1].accuracies, other[1].accuracies)
 
 
 def test_votes_and_log_linear_pools_are_those_of_the_methods() -> None:

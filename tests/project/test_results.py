@@ -25,8 +25,8 @@ from benchmarks.results.labels import SINGLE, LabelTable, SmallPoolTable, draw_l
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
-from benchmarks.results.revisions import current, revision
-from benchmarks.results.streams import TRAIN, best_constant, turning
+from benchmarks.results.revisions import find_current_revision, revision
+from benchmarks.results.streams import N_TRAIN, best_constant, make_turning_stream
 from benchmarks.results.studies import StudyTable
 from rlfocal.base.errors import InputError
 from rlfocal.base.gone import is_gone
@@ -66,8 +66,8 @@ def test_a_revision_is_of_method_settings_and_protocol() -> None:
     assert revision("knn") == revision("knn", ["rl_focal.seed_free=3"])
     assert revision("rl_focal") != revision("rl_focal", ["rl_focal.size_penalty=3"])
     assert revision("rl_focal", ["size_penalty=3"]) == revision("rl_focal", ["rl_focal.size_penalty=3"])
-    assert current("no_such_method", (), "frozen") is None
-    assert current("knn", ["knn.no_such_setting=3"], "frozen") is None
+    assert find_current_revision("no_such_method", (), "frozen") is None
+    assert find_current_revision("knn", ["knn.no_such_setting=3"], "frozen") is None
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def test_what_advise_looks_up_is_what_was_measured() -> None:
 
 @pytest.mark.slow
 def test_gains_by_labels_are_paired_with_the_best_single_model_of_the_same_draw(opened: Warehouse) -> None:
-    data = read_dataset(opened, "toy", None).without_tasks()
+    data = read_dataset(opened, "toy", None).hide_tasks()
     fewer, more = (draw_labels(data, n, 1).doc_ids.tolist() for n in (20, 40))
     assert len(fewer) == 20
     assert Counter(fewer) <= Counter(more)
@@ -297,11 +297,11 @@ def test_a_value_is_of_one_row(wrong: str, told: str) -> None:
 
 
 def test_streams_share_train_and_turn_where_they_should() -> None:
-    steady, turned = turning(3, 900), turning(3, 300)
+    steady, turned = make_turning_stream(3, 900), make_turning_stream(3, 300)
     assert steady.train.fingerprint() == turned.train.fingerprint()
-    assert (steady.predictions[: TRAIN + 300] == turned.predictions[: TRAIN + 300]).all()
+    assert (steady.predictions[: N_TRAIN + 300] == turned.predictions[: N_TRAIN + 300]).all()
     before, after = (
-        turned.correct[rows].mean(0) for rows in (slice(0, TRAIN + 300), slice(TRAIN + 300, None))
+        turned.correct[rows].mean(0) for rows in (slice(0, N_TRAIN + 300), slice(N_TRAIN + 300, None))
     )
     assert before[:2].min() > 0.8
     assert before[3:5].max() < 0.5

@@ -16,8 +16,8 @@ from support.studies import FAST, conditions, run
 
 from benchmarks.studies import STUDIES, Conditions, Point
 from benchmarks.studies.__main__ import main
-from benchmarks.studies.study import find_changes, parse, tuned_arm, written
-from benchmarks.studies.sweeps import by_members, decisions
+from benchmarks.studies.study import find_changes, format_settings, parse, tuned_arm
+from benchmarks.studies.sweeps import decisions, points_by_right_members
 from benchmarks.studies.switch import furthest_apart, stream, stretches
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
@@ -147,7 +147,7 @@ def test_success_is_counted_by_right_members(studied: Warehouse) -> None:
 def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     right = [np.array([0, 1, 1]), np.array([1, 1, 1])]
     correct = [np.array([True, True, False]), np.array([True, True, True])]
-    zero, one = by_members("s", right, correct)
+    zero, one = points_by_right_members("s", right, correct)
     assert (zero.accuracy, zero.seeds, zero.stderr_seeds) == (1.0, 1, None)
     assert (one.accuracy, one.seeds) == (0.75, 2)
 
@@ -155,7 +155,7 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
 def test_studies_stand_on_no_leaderboard(studied: Warehouse) -> None:
     run(studied, "discount", 0.1, seeds=1)
     [board] = leaderboard(studied)
-    assert [s.method for s in board.standings] == ["best_single"]
+    assert [s.method for s in board.rows] == ["best_single"]
     some = load_dataset(studied, "b", ["a", "b"])
     shared = conditions(studied, seeds=1)
     restricted = replace(shared, setup=replace(shared.setup, dataset=some), chose_models=True)
@@ -168,7 +168,7 @@ def test_studies_stand_on_no_leaderboard(studied: Warehouse) -> None:
 def test_settings_are_written_as_they_are_read() -> None:
     words = ["metrics=kappa+correlation", "branching=false", "window=50", "fusion_gamma=0.25"]
     words += ["fusion_hidden=8+4"]  # a tuple that is empty by default
-    assert written(parse("rl_focal", words)) == ",".join(sorted(words))
+    assert format_settings(parse("rl_focal", words)) == ",".join(sorted(words))
     assert parse("rl_focal", ["metrics=none", "fusion_hidden=8"]) == {"metrics": (), "fusion_hidden": (8,)}
     for words, message in (
         (["window"], "not NAME=VALUE"),

@@ -134,7 +134,7 @@ def test_train_is_described_by_pools_that_did_not_see_it() -> None:
 def test_labels_do_not_reach_the_test_rows() -> None:
     data = make_logits(9, T=120, N=3, C=4)
     train, test = find_cases(data.train, data.test)
-    _, blind = find_cases(data.train, data.test.unlabelled())
+    _, blind = find_cases(data.train, data.test.hide_labels())
     order = np.arange(len(data.train))
     for of_test, of_blind in zip(estimate(train, test, order), estimate(train, blind, order), strict=True):
         np.testing.assert_array_equal(of_test, of_blind)

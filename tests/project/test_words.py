@@ -1,4 +1,4 @@
-"""Names of the product say what they name: classes are nouns, each once; constants name their subject."""
+"""Names say what they name: classes are nouns, each once; functions are no particles."""
 
 from __future__ import annotations
 
@@ -87,6 +87,23 @@ def constants(*folders: str) -> Iterator[str]:
                     yield f"{path} {name.id}"
 
 
+PARTICLE = re.compile(
+    r"about|above|after|again|alike|all|alone|among|any|at|before|behind|below|beside|between|beyond|both|by|each|"
+    r"every|for|from|in|known|of|on|other|others|over|own|part|since|some|such|there|to|told|under|until|wanted|"
+    r"with|within|without"
+)
+"""Words that are neither a verb nor a noun: a function of such a name says nothing of what it does."""
+
+
+def functions(*folders: str) -> Iterator[str]:
+    """Every function and method but properties, and its file."""
+    for path, tree in trees(*folders):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                yield from [] if "property" in decorators else [f"{path} {node.name}"]
+
+
 def is_noun(name: str) -> bool:
     """Whether a class name such as `TableRow` can be read as a noun, by its first and last word."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)
@@ -137,6 +154,11 @@ def test_a_verb_form_or_an_adverb_is_no_noun(name: str) -> None:
 @pytest.mark.parametrize("name", ["HeldOutPools", "Seed", "StackedPolicy", "RawTable", "GPU", "Tfidf"])
 def test_a_noun_may_have_a_participle_before_it(name: str) -> None:
     assert is_noun(name)
+
+
+def test_no_function_is_named_by_a_particle_alone() -> None:
+    found = [place for place in functions(*CODE) if PARTICLE.fullmatch(place.rpartition(" ")[2].strip("_"))]
+    assert found == []
 
 
 def test_no_two_classes_of_the_code_share_a_name() -> None:

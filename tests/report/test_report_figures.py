@@ -19,13 +19,13 @@ from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, leaderboard
-from rlfocal.methods.trained import readable
+from rlfocal.methods.trained import list_readable
 from rlfocal.report import figures
 from rlfocal.report.export import export_report, file_name
 from rlfocal.report.figures import figures_of
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.learning import TITLES, curves, learning
-from rlfocal.report.figures.style import CHART_CONFIG, in_colours
+from rlfocal.report.figures.style import CHART_CONFIG, apply_colours
 from rlfocal.report.html import write_report
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse
@@ -77,7 +77,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     for name, figure in drawn.items():
         spec = page.split(f'id="board0-figure-{name}"')[1].split('class="spec">')[1].split("</script>")[0]
         assert json.loads(spec) == json.loads(json.dumps(figure.spec))
-        alt.Chart.from_dict(in_colours(figure.spec))  # refused by the schema unless it is valid
+        alt.Chart.from_dict(apply_colours(figure.spec))  # refused by the schema unless it is valid
         assert figure.spec["description"]
         text = written[f"b/{name}.svg"].read_text("utf-8")
         drawing = ElementTree.fromstring(text)
@@ -165,7 +165,7 @@ def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
 )
 def test_the_learning_figure_shows_every_phase_of_training(small_lab: Lab, method: str) -> None:
     """Trained here for two episodes of whatever phases the method has: no phase is unknown to the figure."""
-    short = [f"{method}.{name}=2" for name in readable(method) if name.endswith("_episodes")]
+    short = [f"{method}.{name}=2" for name in list_readable(method) if name.endswith("_episodes")]
     found = evaluate(small_lab.warehouse, "facts", methods=[method], settings=short, seeds=2)
     runs = [row.run_id for row in found.rows if row.method == method and row.task == "*"]
     means = small_lab.warehouse.rows(

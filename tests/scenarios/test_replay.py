@@ -236,7 +236,7 @@ def test_harder_data_is_fitted_and_decided(
     found = replay(studied, "log_linear", "b", scenario=scenario)
     data = changed(load_dataset(studied, "b"))
     [policy] = make_method("log_linear").fit(data.train, [0])
-    by_hand = decide(policy, data.test.unlabelled())
+    by_hand = decide(policy, data.test.hide_labels())
     rows = {row[:2]: row[3] for row in decided(studied, found.after.run_id)}
     keys = zip(data.test.tasks.tolist(), data.test.doc_ids.tolist(), strict=True)
     assert [rows[key] for key in keys] == [

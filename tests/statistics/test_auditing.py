@@ -19,11 +19,11 @@ from rlfocal.statistics.auditing import (
     AUDIT_FOLDS,
     _folds,
     cross_fit,
-    doubt,
     find_order,
     fit_pool,
-    slip_chances,
+    label_noise_rates,
     true_slots,
+    wrong_label_posterior,
 )
 
 ALL = np.ones(4, dtype=np.bool_)
@@ -44,7 +44,7 @@ class World:
 
     @property
     def slips(self) -> Floats:
-        return slip_chances(self.exists, self.labels)
+        return label_noise_rates(self.exists, self.labels)
 
     @cached_property
     def pool(self) -> Floats:
@@ -52,7 +52,7 @@ class World:
 
     @cached_property
     def wrong(self) -> Floats:
-        return doubt(self.pool, self.exists, self.labels, self.slips, self.tasks)
+        return wrong_label_posterior(self.pool, self.exists, self.labels, self.slips, self.tasks)
 
 
 @cache
@@ -144,7 +144,7 @@ def test_no_other_pool_gives_the_labels_a_higher_likelihood() -> None:
         of_label = auditing.LogLinearFit(weights, biases).probabilities(made.x, made.exists)[at, made.labels]
         rates = np.linspace(0.0, 0.4, 401)[:, None]
         log_likelihood = np.log((1 - rates) * of_label + rates * (1 - of_label) / 3).sum(axis=1).max()
-        return float(auditing._RIDGE / 2 * ((weights**2).sum() + (biases**2).sum()) - log_likelihood)
+        return float(auditing._WEIGHT_RIDGE / 2 * ((weights**2).sum() + (biases**2).sum()) - log_likelihood)
 
     w, b = fit_pool(made.x, made.exists, made.labels, made.slips, ALL)
     for step in (-0.05, 0.05):
@@ -182,7 +182,7 @@ def beliefs(draw: st.DrawFn) -> tuple[Floats, Bools, Ints, Ints]:
 @given(beliefs())
 def test_probabilities_and_posteriors_are_such(made: tuple[Floats, Bools, Ints, Ints]) -> None:
     p, exists, labels, tasks = made
-    found = doubt(p, exists, labels, slip_chances(exists, labels), tasks)
+    found = wrong_label_posterior(p, exists, labels, label_noise_rates(exists, labels), tasks)
     assert ((found >= 0) & (found <= 1 + 1e-9)).all()
     true = true_slots(p, labels, found)
     np.testing.assert_allclose(true.sum(axis=1), 1.0, atol=1e-6)
@@ -196,7 +196,7 @@ def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
 ) -> None:
     """The posterior of every (common distributions, sharpness, rate), document by document."""
     p, exists, labels, tasks = made
-    slips, n_tasks = slip_chances(exists, labels), int(tasks.max()) + 1
+    slips, n_tasks = label_noise_rates(exists, labels), int(tasks.max()) + 1
     sharpness, rates = auditing._SHARPNESS, auditing._NOISE_RATES
     right, wrong = np.zeros((2, len(labels), len(sharpness), len(rates)))
     for t, label in enumerate(labels):
@@ -221,7 +221,7 @@ def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
                 doubts.append((posterior * wrong / (right + wrong)).sum(axis=(1, 2)))
     shares = np.exp(np.array(evidence) - logsumexp(evidence))
     with patch.object(auditing, "_NEGLIGIBLE", 0.0):
-        found = doubt(p, exists, labels, slips, tasks)
+        found = wrong_label_posterior(p, exists, labels, slips, tasks)
     np.testing.assert_allclose(found, shares @ np.array(doubts), rtol=1e-6)
 
 
@@ -235,15 +235,15 @@ def test_less_belief_in_a_label_makes_it_more_doubtful(
     rest = int(exists[0].sum()) - 1
     p[1] = np.where(exists[1], (1 - p[0, labels[0]] / 2) / rest, 0.0)
     p[1, labels[1]] = p[0, labels[0]] / 2
-    found = doubt(p, exists, labels, slip_chances(exists, labels), np.zeros_like(tasks))
+    found = wrong_label_posterior(p, exists, labels, label_noise_rates(exists, labels), np.zeros_like(tasks))
     assert found[1] >= found[0] - 1e-12
 
 
 def test_wrong_answers_are_half_of_the_time_some_that_no_model_gave() -> None:
     exists = np.array([[True, True, True, True], [True, False, False, True], [False, False, False, True]])
-    chances = [slip_chances(exists, np.full(3, slot), unnamed=3)[:2].tolist() for slot in (0, 3)]
+    chances = [label_noise_rates(exists, np.full(3, slot), unnamed=3)[:2].tolist() for slot in (0, 3)]
     assert chances == [[0.5 / 3, 0.5], [0.5, 1.0]]
-    assert slip_chances(exists[:, :3] | True, np.zeros(3, dtype=np.int64)).tolist() == [0.5] * 3
+    assert label_noise_rates(exists[:, :3] | True, np.zeros(3, dtype=np.int64)).tolist() == [0.5] * 3
 
 
 @pytest.mark.parametrize("shift", [1, 2, 3])

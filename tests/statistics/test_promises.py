@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from rlfocal.base.errors import InputError
-from rlfocal.statistics.selective import PROMISE_CONFIDENCE, STARTS, make_promise, promised_threshold, share
+from rlfocal.statistics.selective import (
+    GRID_STARTS,
+    PROMISE_CONFIDENCE,
+    make_promise,
+    promised_threshold,
+    share,
+)
 from warehouse import Warehouse
 
 
@@ -32,7 +38,7 @@ def test_what_is_promised_passed_its_exact_test(n: int, seed: int, target: float
         return
     above = probability >= one.threshold
     assert (one.answered, one.wrong) == (above.sum(), (above & ~right).sum())
-    assert binom.cdf(one.wrong, one.answered, target) <= (1 - PROMISE_CONFIDENCE) / STARTS
+    assert binom.cdf(one.wrong, one.answered, target) <= (1 - PROMISE_CONFIDENCE) / GRID_STARTS
 
 
 @given(st.integers(0, 30))

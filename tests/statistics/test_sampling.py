@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlfocal.statistics.sampling import Strata, StratifiedSample, stratify
 
 INTERESTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=60).map(np.array)
-SMALL = Strata(of=np.array([0, 0, 0, 0, 1, 1, 1]), place=np.array([0, 1, 2, 3, 0, 1, 2]))
+SMALL = Strata(stratum_of=np.array([0, 0, 0, 0, 1, 1, 1]), place=np.array([0, 1, 2, 3, 0, 1, 2]))
 VALUES = np.array([1.0, 4.0, 2.0, -3.0, 10.0, 0.5, 7.0])
 
 
@@ -46,8 +46,8 @@ def test_strata_have_equally_many_as_far_as_there_are(interest: np.ndarray, data
 @given(INTERESTS)
 def test_strata_are_of_like_interest_and_enough_documents(interest: np.ndarray) -> None:
     strata = stratify(interest, 0)
-    tops = [interest[strata.of == stratum].max() for stratum in range(len(strata.sizes))]
-    lows = [interest[strata.of == stratum].min() for stratum in range(len(strata.sizes))]
+    tops = [interest[strata.stratum_of == stratum].max() for stratum in range(len(strata.sizes))]
+    lows = [interest[strata.stratum_of == stratum].min() for stratum in range(len(strata.sizes))]
     assert all(top <= low for top, low in zip(tops, lows[1:], strict=False))
     assert strata.sizes.min() >= min(4, len(interest))
     drawn = strata.counts(strata.fewest)
@@ -57,7 +57,7 @@ def test_strata_are_of_like_interest_and_enough_documents(interest: np.ndarray) 
 def test_strata_have_equal_shares_of_all_interest() -> None:
     interest = np.random.default_rng(0).random(1000) ** 3
     strata = stratify(interest, 0)
-    shares = np.bincount(strata.of, interest) / interest.sum()
+    shares = np.bincount(strata.stratum_of, interest) / interest.sum()
     assert shares == pytest.approx([1 / 12] * 12, abs=0.003)
 
 

@@ -9,7 +9,13 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from rlfocal.base.errors import InputError
-from rlfocal.statistics.selective import COVERAGES, ERRORS, _drawn, risk_coverage, selective
+from rlfocal.statistics.selective import (
+    REPORTED_COVERAGES,
+    REPORTED_ERRORS,
+    _bootstrap_figures,
+    risk_coverage,
+    selective,
+)
 from warehouse import Warehouse
 
 
@@ -67,10 +73,14 @@ def test_drawn_documents_count_as_often_as_they_are_drawn(seed: int) -> None:
     """The bootstrap's weights against documents that are really repeated."""
     probability, correct = drawn(seed)
     weights = np.random.default_rng(seed).multinomial(60, np.full(60, 1 / 60), size=5)
-    found = _drawn(probability, correct, weights)
+    found = _bootstrap_figures(probability, correct, weights)
     for at, of in enumerate(weights):
         curve = risk_coverage(np.repeat(probability, of), np.repeat(correct, of))
-        expected = [curve.area, *map(curve.accuracy_at, COVERAGES), *map(curve.coverage_at, ERRORS)]
+        expected = [
+            curve.area,
+            *map(curve.accuracy_at, REPORTED_COVERAGES),
+            *map(curve.coverage_at, REPORTED_ERRORS),
+        ]
         np.testing.assert_allclose(found[:, at], expected, atol=1e-12)
 
 

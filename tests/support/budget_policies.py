@@ -13,7 +13,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import Candidate, EvaluationRequest, Setup
 from rlfocal.evaluation.candidates import run_method
-from rlfocal.evaluation.storing import stored
+from rlfocal.evaluation.storing import read_runs
 from warehouse import Warehouse
 
 
@@ -41,7 +41,7 @@ class FirstModelsPolicy:
             said = calls.call(np.arange(len(calls.models)) == model)
         return Answers(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
 
-    def within(self, budget: Budget) -> FirstModelsPolicy | None:
+    def hold_to_budget(self, budget: Budget) -> FirstModelsPolicy | None:
         return None if budget.amount < 2 else FirstModelsPolicy(int(min(budget.amount, self.most)))
 
 
@@ -53,5 +53,5 @@ def held(
 ) -> list[tuple[str | None, float, float | None]]:
     setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1, budgets=budgets))
     runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))
-    rows = (row for row in stored(warehouse, runs) if row.task == "*")
+    rows = (row for row in read_runs(warehouse, runs) if row.task == "*")
     return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, plain
+from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, describe_error
 
 SECONDS = 60  # on a busy machine; what is checked takes milliseconds
 FUZZ = settings(
@@ -71,7 +71,7 @@ def ends_well() -> Iterator[None]:
 
 def check_message(error: InputError) -> None:
     """It is one short line."""
-    told = plain(error)
+    told = describe_error(error)
     assert told.isprintable(), told
     assert 10 < len(told) <= MAX_MESSAGE_CHARACTERS, told
 

@@ -25,7 +25,7 @@ from rlfocal.extraction.engine import (
     MissingAnswer,
     Sample,
     SamplingSettings,
-    no_scores,
+    empty_scores,
 )
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.running import kept, probing, worker
@@ -109,7 +109,7 @@ class WordEngine:
             number = self._ask(document)
             if document.context in self.reasons:
                 reason = MissingAnswer(self.reasons[document.context], "no")
-                yield no_scores(len(document.choices), reason)
+                yield empty_scores(len(document.choices), reason)
             else:
                 n_prompt = 10 + document.doc_id
                 yield tuple(

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, BudgetedPolicy, Decisions, Method, OmniscientPolicy, Policy
 from rlfocal.methods import make_method
-from rlfocal.methods.registry import MethodArguments, settable
+from rlfocal.methods.registry import MethodArguments, list_settings
 from support.datasets import make_dataset, make_logits, sampled
 
 
@@ -27,13 +27,13 @@ SHORT = ("iterations", "epochs", "steps", "decider_episodes", "fusion_episodes",
 
 def brief(name: str) -> Method:
     """The method, with three steps of whatever it learns by; towers learn longer without `few_steps`."""
-    known = settable(make_method(name))
+    known = list_settings(make_method(name))
     return make_method(name, MethodArguments(settings={of: "3" for of in SHORT if of in known}))
 
 
 def within(policy: Policy, budget: Budget) -> Policy | None:
     assert isinstance(policy, BudgetedPolicy)
-    return policy.within(budget)
+    return policy.hold_to_budget(budget)
 
 
 def accuracy(data: Dataset, decided: Decisions) -> float:

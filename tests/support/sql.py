@@ -11,7 +11,7 @@ import pytest
 
 from rlfocal.exchange.sql import Select, sandbox
 from warehouse import open_warehouse
-from warehouse.scripts import SCHEMA, script
+from warehouse.scripts import SCHEMA_FILES, script
 
 N_MODELS = 40
 MACROS = {
@@ -51,7 +51,7 @@ def plain_database() -> duckdb.DuckDBPyConnection:
     """One in memory with the warehouse's tables, views and macros, and no rows."""
     connection = duckdb.connect()
     connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
+    for name in SCHEMA_FILES:
         connection.execute(script(name))
     return connection
 

@@ -29,10 +29,10 @@ from rlfocal.upkeep.drift import (
     LOW_PRECISION_LIMITS,
     Drift,
     Thresholds,
-    before_last_extraction,
     drift_between,
     drift_since,
     exceeds,
+    find_snapshot_before_extraction,
     upgrades,
 )
 from warehouse import Warehouse, open_warehouse
@@ -115,7 +115,7 @@ def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
         put(warehouse, BEFORE.tolist(), model="other")
         put(warehouse, BEFORE.tolist())
         touched(warehouse, "model = 'm' AND doc_id % 100 = 0 AND choice = doc_id // 100 % 3")
-        [row] = beyond(drift_since(warehouse, before_last_extraction(warehouse)))
+        [row] = beyond(drift_since(warehouse, find_snapshot_before_extraction(warehouse)))
         assert (row.model, row.benchmark, row.task, row.change) == ("m", "b", "t", "rewritten")
         assert row.logprobs is not None
         assert (row.logprobs.n, row.logprobs.n_moved, row.logprobs.n_beyond) == (1200, 4, 4)
@@ -126,7 +126,7 @@ def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
 def test_what_was_rewritten_is_drift_however_little_it_moved(warehouse: Warehouse) -> None:
     put(warehouse, SCORES, **HALF)
     touched(warehouse, "doc_id = 0", by=1e-6)
-    drift = drift_since(warehouse, before_last_extraction(warehouse))
+    drift = drift_since(warehouse, find_snapshot_before_extraction(warehouse))
     [row] = beyond(drift)
     assert row.logprobs is not None
     assert (row.logprobs.n_moved, row.logprobs.n_beyond) == (3, 3)
@@ -141,7 +141,7 @@ def test_the_same_extracted_again_is_no_drift(warehouse: Warehouse) -> None:
     drift = drift_since(warehouse, a)
     assert changes(drift) == [("m", "replaced"), ("m", "replaced")]
     assert not moves(drift) + beyond(drift)
-    assert before_last_extraction(warehouse) == a
+    assert find_snapshot_before_extraction(warehouse) == a
 
 
 def test_new_partitions_are_no_drift_and_missing_ones_are_reported(warehouse: Warehouse) -> None:
@@ -224,7 +224,7 @@ def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) 
     close = [[-1.0, -1.0005, -3.0]] * N
     a = put(warehouse, close)
     b = put(warehouse, [[-1.0, -0.9998, -3.0]] * 20 + close[20:])
-    drift = drift_between(warehouse.location, a, b, Thresholds().changed(flipped=1))
+    drift = drift_between(warehouse.location, a, b, Thresholds().replace_limits(flipped=1))
     assert list(drift.beyond.values()) == [("accuracy",)]
     put(warehouse, [[-1.0, -0.9998, -3.0]] * 5 + close[5:])
     by_chance = drift_since(warehouse, a)
@@ -234,31 +234,31 @@ def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) 
 
 def test_the_last_extraction(warehouse: Warehouse) -> None:
     empty = warehouse.snapshot()
-    assert before_last_extraction(warehouse) == empty
+    assert find_snapshot_before_extraction(warehouse) == empty
     put(warehouse, SCORES)
     first = put(warehouse, SCORES, model="other")
-    assert before_last_extraction(warehouse) == empty
+    assert find_snapshot_before_extraction(warehouse) == empty
     evaluated(warehouse)
-    assert before_last_extraction(warehouse) == empty
+    assert find_snapshot_before_extraction(warehouse) == empty
     between = warehouse.snapshot()
     put(warehouse, SCORES, model="new")
-    assert before_last_extraction(warehouse) == between
+    assert find_snapshot_before_extraction(warehouse) == between
     again = put(warehouse, THREE)
-    assert before_last_extraction(warehouse) == between
+    assert find_snapshot_before_extraction(warehouse) == between
     put(warehouse, THREE)
-    assert before_last_extraction(warehouse) == again
+    assert find_snapshot_before_extraction(warehouse) == again
     touched(warehouse, "model = 'new'")
     touched(warehouse, "model = 'm' AND doc_id = 0")
-    assert before_last_extraction(warehouse) == again + 1
+    assert find_snapshot_before_extraction(warehouse) == again + 1
     evaluated(warehouse)
     there = warehouse.snapshot()
     remove_model(warehouse, "new")
-    assert before_last_extraction(warehouse) == there
+    assert find_snapshot_before_extraction(warehouse) == there
     put(warehouse, SCORES, model="new")
-    assert before_last_extraction(warehouse) == there
+    assert find_snapshot_before_extraction(warehouse) == there
     assert drift_since(warehouse, there).beyond  # its numbers were touched above
     with open_warehouse(warehouse.location, snapshot=first) as then:
-        assert before_last_extraction(then) == empty
+        assert find_snapshot_before_extraction(then) == empty
 
 
 def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
@@ -306,10 +306,10 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
     rng = np.random.default_rng(8)
     a = put(warehouse, BEFORE.tolist())
     put(warehouse, moved(BEFORE, rng.normal(0.2, 0.2, BEFORE.shape)))
-    lenient = Thresholds().changed(logprob=5, flipped=1, accuracy=1)
+    lenient = Thresholds().replace_limits(logprob=5, flipped=1, accuracy=1)
     assert not drift_since(warehouse, a, lenient).beyond
-    by_flips = drift_since(warehouse, a, Thresholds().changed(logprob=5, accuracy=1)).beyond
+    by_flips = drift_since(warehouse, a, Thresholds().replace_limits(logprob=5, accuracy=1)).beyond
     assert list(by_flips.values()) == [("flipped",)]
     for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
         with pytest.raises(InputError, match="drift threshold"):
-            Thresholds().changed(**wrong)
+            Thresholds().replace_limits(**wrong)

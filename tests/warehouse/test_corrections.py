@@ -227,7 +227,7 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     [whole] = leaderboard(warehouse)
     remove_model(warehouse, "b")
     [left] = leaderboard(warehouse)
-    assert left.standings == whole.standings
+    assert left.rows == whole.rows
     assert [single.model for single in whole.singles if single.model != "b"] == [
         s.model for s in left.singles
     ]
@@ -243,7 +243,7 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     later = evaluate(warehouse, "b", methods=["soft_vote"])
     assert {tuple(row.models) for row in later.rows} == {("a", "c", "d")}
     [board] = [board for board in leaderboard(warehouse) if board.models == ("a", "c", "d")]
-    assert board.standings[0].method == "soft_vote"
+    assert board.rows[0].method == "soft_vote"
     for model in "acd":
         remove_model(warehouse, model)
     page = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, write_tensors
-from rlfocal.upkeep.drift import before_last_extraction
+from rlfocal.upkeep.drift import find_snapshot_before_extraction
 from warehouse import Warehouse, open_warehouse, writing
 from warehouse.corrections import remove_model
 from warehouse.expiry import expire, merge, overdue
@@ -164,7 +164,11 @@ def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
     with warehouse.transaction("evaluate"):
         warehouse.append("evaluations", pa.table({"run_id": ["r"], "benchmark": ["b"], "task": ["*"]}))
     [asked] = (one.code for one in examples(GUIDE.read_text("utf-8")) if one.title.startswith("19."))
-    before, answer, history = before_last_extraction(warehouse), warehouse.rows(asked), snapshots(warehouse)
+    before, answer, history = (
+        find_snapshot_before_extraction(warehouse),
+        warehouse.rows(asked),
+        snapshots(warehouse),
+    )
     if signed:
         assert merge(warehouse).rewritten > 0
     else:
@@ -175,7 +179,7 @@ def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
     assert [(s.rows, s.partitions) for s in told] == [((), ())] * len(told)
     assert [s.message for s in told] == ["merge small files" if signed else None] * len(told)
     assert examine(warehouse).other_writers == ()
-    assert before_last_extraction(warehouse) == before
+    assert find_snapshot_before_extraction(warehouse) == before
     assert warehouse.rows(asked) == answer
 
 

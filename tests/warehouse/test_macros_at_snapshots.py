@@ -16,7 +16,7 @@ from rlfocal.cli.app import app
 from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse, opening
 from warehouse.connecting import connect
-from warehouse.scripts import quoted
+from warehouse.scripts import quote
 
 NAMES = KNOWN | {"models": "['a', 'b']"}
 WORSE = [[-2.0, -1.0, -5.0]] * 3
@@ -52,7 +52,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, datetime,
 def test_as_of_a_snapshot_without_use(lake: tuple[Path, int, datetime, dict[str, Any]], macro: str) -> None:
     place, number, time, then = lake
     with connect(postgres=False) as connection:
-        address = quoted(f"ducklake:sqlite:{place / 'catalog.sqlite'}")
+        address = quote(f"ducklake:sqlite:{place / 'catalog.sqlite'}")
         connection.execute(f"ATTACH {address} AS warehouse (READ_ONLY)")
         as_text = (f"'{number}'", f"'{time.isoformat()}'") if macro == "pool_diversity" else ()
         for snapshot in (*as_text, str(number), f"TIMESTAMPTZ '{time}'"):

@@ -248,7 +248,7 @@ def test_one_connection_outlives_its_tokens(
         counts = "SELECT model, count(*), sum(logprob) FROM choice_logprobs GROUP BY model ORDER BY model"
         assert [row[:2] for row in warehouse.rows(counts)] == [(m, 3 * N) for m in ("m", "m1", "m2", "m3")]
         expire()
-        with warehouse.reading():
+        with warehouse.hold_snapshot():
             assert warehouse.columns("SELECT count(*) AS n FROM docs")["n"].tolist() == [N]
         expire()
         assert examine(warehouse).is_sound

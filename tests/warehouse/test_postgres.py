@@ -21,7 +21,7 @@ from warehouse import open_warehouse
 from warehouse.connecting import connect
 from warehouse.expiry import merge
 from warehouse.integrity import examine, repair
-from warehouse.object_store import OPTIONS
+from warehouse.object_store import OPTIONS_VARIABLE
 from warehouse.snapshots import diff
 
 N = 40
@@ -136,7 +136,7 @@ def test_an_object_store_that_cannot_be_reached(
 ) -> None:
     with pytest.raises(InputError, match="files cannot be at nowhere://lake: Protocol not known"):
         open_warehouse(f"{postgres.database()}?data=nowhere://lake")
-    monkeypatch.setenv(OPTIONS, "key=secret")
+    monkeypatch.setenv(OPTIONS_VARIABLE, "key=secret")
     with pytest.raises(InputError, match="RLFOCAL_STORAGE_OPTIONS is not a JSON object") as refusal:
         open_warehouse(f"{postgres.database()}?data=memory://lake")
     assert "secret" not in str(refusal.value)

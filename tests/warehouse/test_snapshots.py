@@ -13,7 +13,7 @@ from support.rows import SCORES, THREE, put, put_answers
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
-from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, snapshots
+from warehouse.snapshots import QUANTILE_LEVELS, PartitionChange, RowChange, diff, snapshots
 
 N = 300
 
@@ -69,7 +69,7 @@ def test_differences_of_choices_against_numpy(warehouse: Warehouse) -> None:
     assert p.logprobs.n == d.size
     assert p.logprobs.n_moved == moved.sum()
     assert p.logprobs.mean == pytest.approx(d.mean(), abs=1e-12)
-    assert p.logprobs.quantiles == pytest.approx(np.quantile(d, QUANTILES), abs=1e-12)
+    assert p.logprobs.quantiles == pytest.approx(np.quantile(d, QUANTILE_LEVELS), abs=1e-12)
     assert p.logprobs.largest == np.abs(d).max()
     was, is_ = then.argmax(axis=1), now.argmax(axis=1)
     assert p.flipped == (was != is_).sum() > 0

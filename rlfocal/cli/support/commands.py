@@ -20,7 +20,7 @@ from rlfocal.base.options import split
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
 
-AUTO = "auto"
+AUTO_VALUE = "auto"
 """The value of an option whose number may be left out, and is."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,7 +62,7 @@ def _with_numbers(args: list[str]) -> list[str]:
     """`--probe` without a number asks for as many as it takes, which Typer cannot express."""
     following = [*args[1:], ""]
     return [
-        f"{word}={AUTO}" if word == "--probe" and not after[:1].isdigit() else word
+        f"{word}={AUTO_VALUE}" if word == "--probe" and not after[:1].isdigit() else word
         for word, after in zip(args, following, strict=False)
     ]
 
@@ -123,7 +123,7 @@ def group(
 
 
 def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
-    """Adds what the modules of the package enter; those whose name begins with `_` are not looked at."""
+    """Adds the commands of all modules of a package, but those whose name begins with `_`."""
     for module in walk_packages(path, f"{package}."):
         if not any(part.startswith("_") for part in module.name.split(".")):
             import_module(module.name)

@@ -60,7 +60,7 @@ def show_result(value: Any, text: Any = None, *, as_json: bool, is_failure: bool
 def print_json(value: Any) -> None:
     """A result on stdout; dataclasses become objects, other types text."""
 
-    def plain(other: Any) -> Any:
+    def to_plain_value(other: Any) -> Any:
         return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)
 
-    typer.echo(json.dumps(value, indent=2, default=plain))
+    typer.echo(json.dumps(value, indent=2, default=to_plain_value))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base.options import Option
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
 def print_extracted(extracted: int, present: int) -> None:
     """Partitions committed now, and those that were there already."""
     done = (
-        f"extracted {counted(extracted, 'partition')} (model, task)" if extracted else "nothing was extracted"
+        f"extracted {count_noun(extracted, 'partition')} (model, task)"
+        if extracted
+        else "nothing was extracted"
     )
     typer.echo(f"{done}; {present} were already in the warehouse")
 
@@ -86,7 +88,7 @@ def print_notes(location: str | None, models: Sequence[str]) -> None:
             n, first = row["n_unanswered"], ", ".join(map(str, row["doc_ids"]))
             typer.echo(
                 f"unanswered: {row['model']} on {row['benchmark']}/{row['task']}, {n} of "
-                f"{counted(row['n_docs'], 'document')}, which count as wrong: {first}"
+                f"{count_noun(row['n_docs'], 'document')}, which count as wrong: {first}"
                 f"{', ...' if n > len(row['doc_ids']) else ''} ({row['reason']}); the next run asks for "
                 f"{row['n_to_ask'] or 'none'} of them again",
                 err=True,
@@ -102,7 +104,7 @@ def print_failures(failures: Sequence[Failure], what: str) -> None:
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for f in failures:
         reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
-    title = f"{counted(len(failures), what)} failed"
+    title = f"{count_noun(len(failures), what)} failed"
     table = Table("model", title=title, texts=("failed", "why"))
     for (model, reason), places in reasons.items():
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
@@ -117,12 +119,12 @@ All = Annotated[
 
 def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
     """All that was evaluated: every method, interval, task and note."""
-    from rlfocal.evaluation.merits import over_tasks
+    from rlfocal.evaluation.merits import average_over_tasks
     from rlfocal.report.tables import print_over_tasks, print_table
 
     print_table(boards)
     for board in boards:
-        print_over_tasks(board, over_tasks(warehouse, board))
+        print_over_tasks(board, average_over_tasks(warehouse, board))
 
 
 def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None) -> None:

@@ -29,7 +29,7 @@ CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, an
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """From here on a signal ends the process, with exit code 128 and its number; a second one at once.
+    """Makes a signal end the process, with exit code 128 and its number; a second signal ends it at once.
 
     Inside, it raises KeyboardInterrupt first; afterwards there is nothing to put in order. A signal that was
     ignored (`nohup`) still is.
@@ -68,11 +68,11 @@ class _Stop:
         if self._signum is not None or not self._inside:
             self._end(signum)
         self._signum = signum
-        sys.unraisablehook = self._lost
+        sys.unraisablehook = self._stop_if_lost
         raise KeyboardInterrupt
 
-    def _lost(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Where it struck in a callback or a `__del__`, Python drops it, and nothing would stop."""
+    def _stop_if_lost(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Stops the process where Python dropped the exception, as it does in a callback or a `__del__`."""
         if self._signum is not None and isinstance(unraisable.exc_value, KeyboardInterrupt):
             self._end(self._signum)
 

@@ -59,9 +59,9 @@ LONG_COLUMNS = {"choice": "VARCHAR", "logprob": "DOUBLE"}
 class TableShape:
     """What the columns of one given table are."""
 
-    given: RawTable
+    table: RawTable
     holds: Sequence[str]
-    """`docs`, `scores`, or both."""
+    """What the table holds: `docs`, `scores`, or both."""
     wide: list[str]
     """A column of scores for each choice."""
     worded: list[str]
@@ -73,7 +73,7 @@ class TableShape:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Ours and their types."""
+        """The types of the known columns, by our names."""
         ours = (DOC_COLUMNS if "docs" in self.holds else KEY_COLUMNS) | (
             SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.holds else {}
         )
@@ -85,7 +85,7 @@ class TableShape:
     def unused(self) -> list[str]:
         """The given columns that are taken as none of ours."""
         used = {*self.theirs.values(), *self.wide, *self.worded}
-        return [name for name in self.given.names if name not in used]
+        return [name for name in self.table.names if name not in used]
 
     @property
     def scored_by(self) -> str | None:
@@ -102,9 +102,9 @@ class TableShape:
         return ", ".join(taken) + (f" (not used: {', '.join(self.unused)})" if self.unused else "")
 
 
-def understand(
+def understand_columns(
     scratch: duckdb.DuckDBPyConnection,
-    given: RawTable,
+    table: RawTable,
     holds: Sequence[str],
     renamed: Mapping[str, str],
     *,
@@ -116,16 +116,20 @@ def understand(
     choices.
     """
     called: dict[str, str] = {}
-    for name in given.names:
+    for name in table.names:
         called.setdefault(plain_name(renamed.get(name, name)), name)
-    called |= {renamed.get(name, name): name for name in given.names}
+    called |= {renamed.get(name, name): name for name in table.names}
     has_docs, has_scores = "docs" in holds, "scores" in holds
-    wide = _lettered(called, _SCORE_COLUMNS) if has_scores and "choice_logprobs" not in called else []
-    bare = _lettered(called, ("",))
-    if has_scores and not wide and (not has_docs or _are_numbers(scratch, given, bare)):
+    wide = (
+        _find_choice_columns(called, _SCORE_COLUMNS) if has_scores and "choice_logprobs" not in called else []
+    )
+    bare = _find_choice_columns(called, ("",))
+    if has_scores and not wide and (not has_docs or _are_numbers(scratch, table, bare)):
         wide, bare = bare, []
-    worded = (_lettered(called, _TEXT_PREFIXES) or bare) if has_docs and "choices" not in called else []
-    shape = TableShape(given, holds, wide, worded)
+    worded = (
+        (_find_choice_columns(called, _TEXT_PREFIXES) or bare) if has_docs and "choices" not in called else []
+    )
+    shape = TableShape(table, holds, wide, worded)
     is_melted = has_scores and not wide and all(_find(called, name) for name in LONG_COLUMNS)
     is_listed = has_scores and not wide and not is_melted and _find(called, "choice_logprobs") is not None
     has_choices = are_scored or bool(wide) or is_melted or is_listed
@@ -180,18 +184,18 @@ def _divides(
     """Whether a column can name tasks: each value of enough documents, and each document of one value,
     unless ids begin anew in each task."""
     keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
-    texts = {ours: "NULL" if theirs is None else shape.given.text(theirs) for ours, theirs in keys.items()}
+    texts = {ours: "NULL" if theirs is None else shape.table.text(theirs) for ours, theirs in keys.items()}
     ids = [texts["doc_id"], texts["question"]]
     if plain_name(keys["doc_id"] or "") in INDEX_COLUMNS:  # it may number rows, not documents
         ids.reverse()
     document = f"coalesce({', '.join(ids)}, row_number() OVER ()::VARCHAR)"
     rest = ", ".join(texts[ours] for ours in ("model", "choice", "pass"))
-    scratch.register("raw", shape.given.rows)
+    scratch.register("raw", shape.table.rows)
     divides = count(
         scratch,
         f"""WITH given AS (
-            SELECT {shape.given.text(name)} AS task, {document} AS document, concat_ws(chr(0), {rest}) AS rest
-            FROM raw {"WHERE line IS NOT NULL" if shape.given.is_json else ""}
+            SELECT {shape.table.text(name)} AS task, {document} AS document, concat_ws(chr(0), {rest}) AS rest
+            FROM raw {"WHERE line IS NOT NULL" if shape.table.is_json else ""}
         )
         SELECT {MIN_TASK_DOCUMENTS} * count(DISTINCT task) <= count(DISTINCT (task, document))
             AND bool_and(task IS NOT NULL AND length(task) <= 96 AND task <> '*'
@@ -204,7 +208,7 @@ def _divides(
     return bool(divides)
 
 
-def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
+def _find_choice_columns(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
     """Columns named after choices: by letters from A or, with a prefix, by numbers from 0 or 1."""
     for prefix in prefixes:
         for mark, first in [(m, f) for m in ("_", "", ".") for f in "a01"] if prefix else [("", "a")]:
@@ -218,12 +222,12 @@ def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
     return []
 
 
-def _are_numbers(scratch: duckdb.DuckDBPyConnection, given: RawTable, names: Sequence[str]) -> bool:
+def _are_numbers(scratch: duckdb.DuckDBPyConnection, table: RawTable, names: Sequence[str]) -> bool:
     """Whether most of what columns hold are numbers."""
     if not names:
         return False
-    scratch.register("raw", given.rows)
-    cells = "UNION ALL ".join(f"SELECT {given.text(name)} AS cell FROM raw " for name in names)
+    scratch.register("raw", table.rows)
+    cells = "UNION ALL ".join(f"SELECT {table.text(name)} AS cell FROM raw " for name in names)
     most = count(scratch, f"SELECT 2 * count(TRY_CAST(cell AS DOUBLE)) > count(cell) FROM ({cells})")
     scratch.unregister("raw")
     return bool(most)

@@ -20,16 +20,16 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.exchange.imports.rows import DOC_COLUMNS, SCORE_COLUMNS, OnProgress, Source
 from warehouse.comparison import Rule, normalise
 
-_ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
-_PROMPT = ("prompt", "messages", "continuations")
+_ARROW_TYPES = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
+_PROMPT_COLUMNS = ("prompt", "messages", "continuations")
 T = TypeVar("T")
 
 
-def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
+def report_progress(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
     """The items, whose share is reported before each."""
     for number, item in enumerate(items):
         if on_progress is not None:
@@ -39,14 +39,14 @@ def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
 
 def _schema(columns: dict[str, str]) -> pa.Schema:
     kinds = {
-        name: pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
+        name: pa.list_(_ARROW_TYPES[kind[:-2]]) if kind.endswith("[]") else _ARROW_TYPES[kind]
         for name, kind in columns.items()
     }
     return pa.schema({"row": pa.int64(), **kinds})
 
 
 @contextmanager
-def refusing(where: str) -> Iterator[None]:
+def refuse_bad_row(where: str) -> Iterator[None]:
     """Raises InputError, "WHERE (REASON)", for whatever a row of unexpected content makes a reader raise."""
     try:
         yield
@@ -73,12 +73,12 @@ class GradedAnswer:
     """One model's answer to one document."""
 
     model: str
-    said: tuple[str, ...]
-    """Canonical forms of it, the most exact first; empty: it said nothing."""
+    texts: tuple[str, ...]
+    """The canonical forms of the answer, the most exact first; empty if the model gave none."""
     right: bool
     text: str | None = None
     attempt: int | None = None
-    """Which of several answers to the document, from 0."""
+    """The number, from 0, of this answer among several to the document."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ class GradedRows(Source):
 
     docs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
-    known: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    rows_by_document: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     """The documents by benchmark, task and doc_id."""
     _places: list[tuple[str, int]] = field(default_factory=list)
     _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
@@ -110,13 +110,13 @@ class GradedRows(Source):
         Raises InputError if the two differ in one of the `compared` columns.
         """
         key = document["benchmark"], document["task"], document["doc_id"]
-        described = self.known.setdefault(key, document)
+        described = self.rows_by_document.setdefault(key, document)
         if described is document:
             self.docs.append(document)
         for name in compared:
             if described.get(name) != document.get(name):
                 change = f"{name} was {str(described.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
-                if name in _PROMPT:
+                if name in _PROMPT_COLUMNS:
                     change = "another prompt (template, few-shot examples or system prompt)"
                 raise InputError(
                     f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
@@ -151,19 +151,19 @@ class GradedRows(Source):
                 continue
             gold = normalise(document["gold"])
             if not (is_given := gold is not None):
-                gold = document["gold"] = _agreed(answer for _, answer in answers)
+                gold = document["gold"] = _most_common_answer(answer for _, answer in answers)
             counts["no gold"] += not is_given
             keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
             for row, answer in answers:
-                if not is_given or answer.right != (answer.said[:1] == (gold,)):
+                if not is_given or answer.right != (answer.texts[:1] == (gold,)):
                     by_source.add(document["benchmark"])
-                counts["reworded"] += is_given and answer.right and gold not in answer.said
-                counts["alike"] += not answer.right and answer.said[:1] == (gold,)
+                counts["reworded"] += is_given and answer.right and gold not in answer.texts
+                counts["alike"] += not answer.right and answer.texts[:1] == (gold,)
                 self.scores.append({**keys, "row": row, **_score(answer, gold)})
         decided = ((text, noun, counts[name]) for name, (noun, text) in _NOTES.items())
         about = [{"benchmark": name, "comparison": Rule.SOURCE} for name in sorted(by_source)]
         self.facts["benchmarks"] += about
-        self.notes += [text.format(counted(n, noun)) for text, noun, n in decided if n]
+        self.notes += [text.format(count_noun(n, noun)) for text, noun, n in decided if n]
 
 
 def is_right(score: Any) -> bool | None:
@@ -180,15 +180,15 @@ def forms(*texts: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
-def _agreed(answers: Iterable[GradedAnswer]) -> str:
+def _most_common_answer(answers: Iterable[GradedAnswer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
-    counts = Counter(answer.said[0] for answer in answers if answer.right and answer.said)
+    counts = Counter(answer.texts[0] for answer in answers if answer.right and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
     """Columns of the table `scores`, without the keys."""
-    stored = gold if answer.right else next((form for form in answer.said if form != gold), None)
+    stored = gold if answer.right else next((form for form in answer.texts if form != gold), None)
     return {
         "model": answer.model,
         "answer": stored,

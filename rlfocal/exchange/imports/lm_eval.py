@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, refusing, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, refuse_bad_row, report_progress
 from rlfocal.exchange.imports.graded import forms as forms_of
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.logs import Log, find_logs, local_path
 from rlfocal.exchange.imports.reading.samples import (
-    GRADES,
+    GRADE_METRICS,
     LoggedAnswer,
     LoggedSample,
     UnsupportedTaskError,
-    numbered,
+    name_row,
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, OnProgress, Split, named
+from rlfocal.exchange.imports.rows import Importer, OnProgress, Split, title_source
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPT_SCHEMA
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -31,7 +31,10 @@ from warehouse.alignment import prompt_hash
 from warehouse.comparison import is_number
 from warehouse.store import PartitionKey
 
-_DOCUMENT_COLUMNS, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")
+_DOCUMENT_COLUMNS, _PROMPT_COLUMNS = (
+    ("doc_hash", "choices", "label", "gold"),
+    ("prompt", "messages", "continuations"),
+)
 
 
 @Importer
@@ -52,9 +55,11 @@ def import_lm_eval(
     same logs again changes nothing; of several runs of one task the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
-    rows = GradedRows("lm-eval", named(paths), allow_missing, left, in_order=split == "first", are_logs=True)
+    rows = GradedRows(
+        "lm-eval", title_source(paths), allow_missing, left, in_order=split == "first", are_logs=True
+    )
     registered = _benchmarks_by_task()
-    for log in tracked(logs, on_progress):
+    for log in report_progress(logs, on_progress):
         place = _place(log.task, registered, benchmark)
         try:
             # Whole, before any of it counts: a task is left out as one.
@@ -67,7 +72,7 @@ def import_lm_eval(
         if not samples:
             raise InputError(f"{log.path} has no rows")
         _add(rows, log, place, samples)
-        if len(filters) > 1 and samples[0][1].said:
+        if len(filters) > 1 and samples[0][1].answer:
             others = ", ".join(filters[1:])
             note = f"{place.benchmark}/{place.task} is graded by the filter {filters[0]}, not {others}"
             rows.notes += [note] * (note not in rows.notes)
@@ -77,7 +82,7 @@ def import_lm_eval(
 
 
 class _Place(NamedTuple):
-    """Where a task's documents belong."""
+    """The benchmark, task and split that a log's documents belong to."""
 
     benchmark: str
     task: str
@@ -93,7 +98,7 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
     rows.facts["benchmarks"].append(about | place.about)
     rows.facts["tasks"].append(about | {"task": place.task} | log.facts)
     for number, logged in samples:
-        row = rows.row(numbered(log.path), number)
+        row = rows.row(name_row(log.path), number)
         keys = {
             "row": row,
             "benchmark": place.benchmark,
@@ -102,23 +107,23 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
         }
         asked = _prompt_columns(logged) if log.asks_all_alike else {}
         document = {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
-        earlier = rows.known.get((place.benchmark, place.task, logged.doc_id), document)
+        earlier = rows.rows_by_document.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
         both = "prompt_hash" in earlier and "prompt_hash" in document
-        described = rows.describe(document, _DOCUMENT_COLUMNS + (_PROMPT if both else ()))
+        described = rows.describe(document, _DOCUMENT_COLUMNS + (_PROMPT_COLUMNS if both else ()))
         described |= document | described
         rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
-        for answer in _graded(log.model, logged):
+        for answer in _grade_texts(log.model, logged):
             rows.grade(described, row, answer)
 
 
-def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
+def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
     """A document's texts, as the log grades them.
 
     Of several texts the log grades what its filter made of them together. They are kept one by one where the
     most frequent answer is right as the log says; else one answer stands for them.
     """
-    if (logged_answer := logged.said) is None:
+    if (logged_answer := logged.answer) is None:
         return []
     right, gold = bool(logged_answer.right), logged.document["gold"]
     if len(logged_answer.texts) == 1:
@@ -160,21 +165,21 @@ def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
     rows, filters = read_rows(log.path)
     samples = []
     for number, row in rows:
-        with refusing(f"{numbered(log.path)} {number}: not a sample of lm-eval's log"):
+        with refuse_bad_row(f"{name_row(log.path)} {number}: not a sample of lm-eval's log"):
             samples.append((number, sample(row, log.config)))
     metrics = Counter(logged.metric for _, logged in samples)
-    kinds = {logged.said is None for _, logged in samples if logged.metric}
+    kinds = {logged.answer is None for _, logged in samples if logged.metric}
     usual = max(metrics, key=lambda name: metrics[name], default=None)
     for number, logged in samples:
         if logged.metric != usual or len(kinds) > 1:
             raise InputError(
-                f"{numbered(log.path)} {number}: graded by {logged.metric or 'nothing'}, others by "
+                f"{name_row(log.path)} {number}: graded by {logged.metric or 'nothing'}, others by "
                 f"{usual or 'nothing'}; write the log again"
             )
-        if logged.said and logged.said.right is None:
+        if logged.answer and logged.answer.right is None:
             raise UnsupportedTaskError(f"{usual} between 0 and 1: neither right nor wrong")
     if usual is None and any("label" not in logged.document for _, logged in samples):
-        raise UnsupportedTaskError(f"generated texts without a grade ({', '.join(GRADES)})")
+        raise UnsupportedTaskError(f"generated texts without a grade ({', '.join(GRADE_METRICS)})")
     return samples, filters
 
 

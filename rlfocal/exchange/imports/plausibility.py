@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import duckdb
 from scipy.special import bdtr, bdtrc
 
-from rlfocal.base.wording import counted, percent
+from rlfocal.base.wording import count_noun, percent
 from warehouse.comparison import measure
 from warehouse.scripts import script
 
@@ -23,7 +23,7 @@ GUESSING_LEVEL = 1e-6
 """Probabilities of an accuracy as high, or as low, by guessing."""
 MANY_TIES = 0.1
 MAX_MASS = 1.5
-"""Of all choices after one prompt: 1, and more only where one choice begins like another."""
+"""The largest plausible sum of the choices' probabilities: above 1 only if one choice begins like another."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _note_scores(
         about = f"{name}: scores of {m.model}"
         if m.n_flat and (m.n_flat == m.n or m.n_flat > MANY_TIES * m.n):
             yield (
-                f"{about} are equal for all choices on {m.n_flat:,} of {counted(m.n, 'document')}, which "
+                f"{about} are equal for all choices on {m.n_flat:,} of {count_noun(m.n, 'document')}, which "
                 "count as answered by the first choice. They may be missing, or of another column"
             )
         elif m.n_different == 1 and m.n >= MIN_ANSWERED:
@@ -92,7 +92,7 @@ def _note_scores(
             )
         elif m.n_tied > MANY_TIES * m.n:
             yield (
-                f"{about} have a tie for the best choice on {m.n_tied:,} of {counted(m.n, 'document')}, "
+                f"{about} have a tie for the best choice on {m.n_tied:,} of {count_noun(m.n, 'document')}, "
                 "which count as the lowest choice. They may be rounded"
             )
         if m.mass is None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.faults import add_faults, count
-from rlfocal.exchange.imports.graded import tracked
+from rlfocal.exchange.imports.graded import report_progress
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.tables import Frame, RawTable, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
@@ -94,7 +94,7 @@ def import_predictions(
         rule=Rule(comparison),
         in_order=split == "first",
         names=read_pairs("--name", names),
-        given=given,
+        sources=given,
         benchmark=benchmark,
         renamed=read_pairs("--columns", columns),
         scale=scale,
@@ -107,7 +107,7 @@ def import_predictions(
 class _Files(Source):
     """A file or a frame for each of the tables, or one for both."""
 
-    given: Mapping[str, str | Path | Frame]
+    sources: Mapping[str, str | Path | Frame]
     benchmark: str | None
     renamed: Mapping[str, str]
     scale: Scale
@@ -117,14 +117,16 @@ class _Files(Source):
     opened: dict[str, RawTable] = field(default_factory=dict)
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        for table in tracked(["docs", "scores"], self.on_progress):
-            is_one = table == "scores" and self.given["scores"] is self.given["docs"]
-            opened = self.opened["docs"] if is_one else open_table(scratch, self.given[table])
+        for table in report_progress(["docs", "scores"], self.on_progress):
+            is_one = table == "scores" and self.sources["scores"] is self.sources["docs"]
+            opened = self.opened["docs"] if is_one else open_table(scratch, self.sources[table])
             if not (opened.names and opened.rows.num_rows):
                 raise InputError(f"{opened.title} has no rows")
             self.opened[table] = opened
         # A file that names no model may be given one's name.
-        files = [name for name in (str(self.given["scores"]), self.settings["scores"]) if name in self.names]
+        files = [
+            name for name in (str(self.sources["scores"]), self.settings["scores"]) if name in self.names
+        ]
         shapes = load_shapes(
             scratch,
             self.opened["docs"],

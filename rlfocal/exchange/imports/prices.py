@@ -13,15 +13,15 @@ from warehouse import Warehouse
 SHIPPED_PRICES = Path(__file__).with_name("prices.csv")
 PROMPT_TOKENS, ANSWERED_TOKENS = 800, 200
 """Tokens of the query that a flat price is of, where a file has prices per million tokens alone."""
-_COLUMNS = {
+_COLUMN_TYPES = {
     "model": "VARCHAR",
     "price": "DOUBLE",
     "price_input": "DOUBLE",
     "price_output": "DOUBLE",
     "source": "VARCHAR",
 }
-_PRICES = ("price", "price_input", "price_output")
-_PRICE_COLUMNS = ", ".join(_PRICES)
+_PRICE_FIELDS = ("price", "price_input", "price_output")
+_PRICE_COLUMNS = ", ".join(_PRICE_FIELDS)
 Prices = dict[str, tuple[float | None, ...]]
 """Prices by model: cents per 1,000 queries, per million prompt and answered tokens; None where unknown."""
 
@@ -33,7 +33,7 @@ class PricesReport:
     priced: int
     """Models of the warehouse whose prices changed."""
     unpriced: tuple[str, ...]
-    """Models of the warehouse without a price, still."""
+    """The models of the warehouse that still have no price."""
 
     def __str__(self) -> str:
         done = f"prices of {self.priced} models changed" if self.priced else "nothing to do: no price changed"
@@ -63,16 +63,16 @@ def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED_PRICES) -> Pr
 
 
 def read_prices(path: str | Path) -> Prices:
-    """From a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
+    """Reads a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
 
     A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
     InputError for a model named twice or without a price, for a price that is no number from 0 on, and for
     one per token where one per million belongs.
     """
     prices: Prices = {}
-    for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMNS, ("model",)):
+    for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMN_TYPES, ("model",)):
         where = f"{path}, row {row}"
-        for name, value in zip(_PRICES, (flat, prompt, answered), strict=True):
+        for name, value in zip(_PRICE_FIELDS, (flat, prompt, answered), strict=True):
             if value is not None and not 0 <= value < float("inf"):
                 raise InputError(f"{where}: {name} of {model!r} is {value:g}; give cents from 0 on")
             if value is not None and name != "price":

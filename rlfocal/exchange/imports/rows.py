@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import rlfocal
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.exchange.imports.faults import (
     add_faults,
     check_coverage,
@@ -63,7 +63,8 @@ SCORE_COLUMNS = KEY_COLUMNS | {
 }
 P = ParamSpec("P")
 Split = Literal["hash", "first"]
-"""Which documents of a task train where nothing says: those that a hash of their ids draws, or the first."""
+"""Which documents of a task train where the file has no split: those drawn by a hash of their ids, or the
+first."""
 SourceT = TypeVar("SourceT", bound="Source")
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
@@ -81,7 +82,7 @@ class ImportReport:
     n_docs: int
     n_scores: int
     n_written: int
-    """Partitions written."""
+    """The number of written partitions."""
     n_unchanged: int
     """Partitions that were in the warehouse already."""
     n_unscored: int
@@ -97,32 +98,34 @@ class ImportReport:
     notes: tuple[str, ...] = ()
     """Anything else a reader of the figures should know."""
     n_replaced: int = 0
-    """Of the partitions written, those that stood otherwise before."""
+    """The number of written partitions that replaced different stored rows."""
     columns: tuple[str, ...] = ()
     """What the columns of each given table were taken as."""
 
     def __str__(self) -> str:
         taken = (
-            f"{counted(self.n_scores, 'score')} of {counted(len(self.models), 'model')} on "
-            f"{counted(self.n_docs, 'document')} "
+            f"{count_noun(self.n_scores, 'score')} of {count_noun(len(self.models), 'model')} on "
+            f"{count_noun(self.n_docs, 'document')} "
             f"({', '.join(self.benchmarks)})"
         )
-        written = f"{counted(self.n_written, 'partition')} written"
+        written = f"{count_noun(self.n_written, 'partition')} written"
         written += f", {self.n_unchanged:,} already there" if self.n_unchanged else ""
         lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
         lines += [f"models: {', '.join(self.models)}"] * bool(self.columns)
         lines += [f"columns: {'; '.join(self.columns)}"] * bool(self.columns)
         if self.n_replaced:
-            before = counted(self.n_replaced, "partition")
+            before = count_noun(self.n_replaced, "partition")
             lines.append(
                 f"replaced: {before}; what stood there is in the snapshot before (`rlfocal snapshots`)"
             )
         if self.n_unscored:
-            lines.append(f"left out: {counted(self.n_unscored, 'document')} that no model scored")
+            lines.append(f"left out: {count_noun(self.n_unscored, 'document')} that no model scored")
         if self.n_unanswered:
-            lines.append(f"no answer: {counted(self.n_unanswered, 'score')} without one, graded as wrong")
+            lines.append(f"no answer: {count_noun(self.n_unanswered, 'score')} without one, graded as wrong")
         lines += [f"left out: {what}" for what in self.left]
-        lines += [f"gap: {model} lacks {counted(n, 'document')} of {name}" for name, model, n in self.missing]
+        lines += [
+            f"gap: {model} lacks {count_noun(n, 'document')} of {name}" for name, model, n in self.missing
+        ]
         for name, task, model, fewest, most in self.uneven:
             lines.append(
                 f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
@@ -134,7 +137,7 @@ class ImportReport:
 
 @dataclass
 class Source(ABC):
-    """Where rows come from, and what is stored beside them."""
+    """A source of rows, and the facts that are stored beside them."""
 
     kind: str
     """The import's name, as in `rlfocal import KIND`."""
@@ -152,7 +155,7 @@ class Source(ABC):
     models: pa.Table | None = None
     """Rows of `models`, which replace stored ones."""
     prompts: pa.Table | None = None
-    """Rows of `prompts`; those stored already stay."""
+    """Rows of `prompts`; prompts that are stored already stay as they are."""
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -162,7 +165,7 @@ class Source(ABC):
     ids_are_texts: bool = False
     """Whether documents are known by source_id or their question, and doc_id is only their place."""
     differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By benchmark, how columns that are not used differ between train and test by more than chance."""
+    """By benchmark: how unused columns differ between train and test by more than chance."""
     are_logs: bool = False
     """Whether scores are log-likelihoods of texts after one prompt."""
     are_probabilities: bool = False
@@ -176,7 +179,7 @@ class Source(ABC):
 
     @abstractmethod
     def place(self, row: int, table: str) -> str:
-        """Where a row of `docs` or `scores` stands, for messages."""
+        """The words that name the place of a row of `docs` or `scores` in a message."""
 
 
 class Importer(Generic[P, SourceT]):
@@ -249,7 +252,7 @@ class CheckedRows:
         self.source.differs = {name: texts for name, texts in differing.items() if texts}
 
 
-def named(paths: Sequence[str | Path]) -> str:
+def title_source(paths: Sequence[str | Path]) -> str:
     """The title of a source of several files or folders."""
     return ", ".join(map(str, paths))
 
@@ -399,7 +402,7 @@ def _write(
     for name, is_answers in kinds.items():
         about = {"kind": "answers", "comparison": source.rule} if is_answers else {"kind": "choices"}
         source.facts["benchmarks"].insert(0, {"benchmark": name, **about})
-    message = f"import {source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
+    message = f"import {source.kind} of {count_noun(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
         for table, given in source.facts.items():
             writing.put_facts(warehouse.connection, table, given)

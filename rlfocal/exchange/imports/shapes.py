@@ -16,12 +16,18 @@ from rlfocal.exchange.imports.columns import (
     LONG_COLUMNS,
     TableShape,
     align_tasks,
-    understand,
+    understand_columns,
 )
 from rlfocal.exchange.imports.faults import add_faults, count
-from rlfocal.exchange.imports.reading.tables import WHOLE_NUMBER, RawTable, misspelt, plain_name, type_columns
+from rlfocal.exchange.imports.reading.tables import (
+    WHOLE_NUMBER,
+    RawTable,
+    find_misspelt_columns,
+    plain_name,
+    type_columns,
+)
 from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
-from warehouse.scripts import quoted
+from warehouse.scripts import quote
 
 _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
 """Columns that a table needs, and what else can be given for one."""
@@ -30,8 +36,12 @@ CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS
 CREATE TEMP MACRO letter(t) AS
     ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
 """
-_CHOICE = {"indices": "an index from 0", "texts": "the text of one of its choices", "letters": "a letter"}
-"""How a choice is named, and what a name is then."""
+_CHOICE_NAMES = {
+    "indices": "an index from 0",
+    "texts": "the text of one of its choices",
+    "letters": "a letter",
+}
+"""How a column may name a choice, and what such a name is then."""
 
 
 def load_shapes(
@@ -52,12 +62,12 @@ def load_shapes(
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
-    shapes = [understand(scratch, scores, ("docs", "scores") if is_one else ("scores",), renamed)]
+    shapes = [understand_columns(scratch, scores, ("docs", "scores") if is_one else ("scores",), renamed)]
     if not is_one:
         are_scored = shapes[0].scored_by is not None and "answer" not in shapes[0].theirs
-        shapes.insert(0, understand(scratch, docs, ("docs",), renamed, are_scored=are_scored))
+        shapes.insert(0, understand_columns(scratch, docs, ("docs",), renamed, are_scored=are_scored))
         align_tasks(*shapes)
-    there = {name for shape in shapes for name in shape.given.names}
+    there = {name for shape in shapes for name in shape.table.names}
     lost = [f"--columns {a}={b}: there is no column {a!r}" for a, b in renamed.items() if a not in there]
     add_faults(scratch, 0, "docs", [(0, reason) for reason in lost])
     for shape in shapes:
@@ -99,7 +109,7 @@ def _read(
     sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
     sources |= {f"worded{number}": name for number, name in enumerate(shape.worded)}
     add_faults(
-        scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.given, shape.columns, sources)
+        scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.table, shape.columns, sources)
     )
     keys = [name for name in (*KEY_COLUMNS, "model") if name in theirs]
     values = {name: f't."{name}"' for name in keys}
@@ -113,7 +123,7 @@ def _read(
                 del theirs["doc_id"]
     for name, value in given_names.items():
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
-            values[name] = quoted(value)
+            values[name] = quote(value)
     beside = ""
     if file == "scores":  # documents with ids of their own tell where these belong
         for name in ("benchmark", "task"):
@@ -126,19 +136,19 @@ def _read(
         values.setdefault("task", values["benchmark"])
     for name, fix in _REQUIRED_COLUMNS.items():
         if name in shape.columns and name not in values:
-            has = ", ".join(shape.given.names)
+            has = ", ".join(shape.table.names)
             lacking = f"no column {name!r}; it has {has}. Give {fix}--columns THEIRS={name}"
             add_faults(scratch, 0, file, [(0, lacking)])
     if "scores" in shape.holds and shape.scored_by is None and "answer" not in theirs:
-        has = ", ".join(shape.given.names)
+        has = ", ".join(shape.table.names)
         lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
         add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.wide, *shape.worded}
     unknown = [
-        name for name in shape.given.names if name not in used and plain_name(name) not in KNOWN_COLUMNS
+        name for name in shape.table.names if name not in used and plain_name(name) not in KNOWN_COLUMNS
     ]
     missing = [name for name in DOC_COLUMNS | SCORE_COLUMNS if name in shape.columns and name not in theirs]
-    add_faults(scratch, 0, file, [(0, reason) for reason in misspelt(unknown, missing)])
+    add_faults(scratch, 0, file, [(0, reason) for reason in find_misspelt_columns(unknown, missing)])
     values["doc_id"] = f"nullif({values.get('doc_id', 'NULL::VARCHAR')}, 'nan')"
     chosen = ", ".join(f"{value} AS {name}" for name, value in values.items())
     scratch.execute(
@@ -181,7 +191,7 @@ def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *,
 
 
 def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_texts: bool) -> None:
-    """Creates described: a row a document. Its label is as it is written."""
+    """Creates the table `described`: a row for each document, with its label as it is written."""
     choices = _list_of(shape.worded, "worded") or "choices"
     named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.theirs else "source_id"
     rows = f"SELECT * REPLACE ({choices} AS choices, {named} AS source_id) FROM numbered_docs"
@@ -209,12 +219,12 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
     """Creates unused: (row, name, value) of each column of the documents' table that is none of ours, by the
     first row of a document, where all of a document's rows say one thing."""
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
-    scratch.register("raw", shape.given.rows)
-    row = "row" if shape.given.is_json else "row_number() OVER ()"
+    scratch.register("raw", shape.table.rows)
+    row = "row" if shape.table.is_json else "row_number() OVER ()"
     for name in shape.unused:
         scratch.execute(
             f"INSERT INTO unused SELECT min(n.row), $1, any_value(r.value) FROM numbered_docs AS n "
-            f"JOIN (SELECT {row} AS row, {shape.given.text(name)} AS value FROM raw) AS r ON n.row = r.row "
+            f"JOIN (SELECT {row} AS row, {shape.table.text(name)} AS value FROM raw) AS r ON n.row = r.row "
             "GROUP BY n.benchmark, n.task, n.doc_id HAVING count(DISTINCT r.value) = 1",
             [name],
         )
@@ -230,7 +240,9 @@ def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | No
     ).fetchone()
     assert counted is not None
     total, *counts = counted
-    return max(_CHOICE, key=dict(zip(_CHOICE, counts, strict=True)).__getitem__) if total else None
+    return (
+        max(_CHOICE_NAMES, key=dict(zip(_CHOICE_NAMES, counts, strict=True)).__getitem__) if total else None
+    )
 
 
 def _position(kind: str, name: str) -> str:
@@ -267,7 +279,7 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mappin
     least = count(scratch, f"SELECT coalesce(min({position}), 0) FROM melted")
     base = int(kind == "indices" and least == 1)
     scratch.execute(
-        f"INSERT INTO faults SELECT 4, 'scores', row, format('choice ''{{}}'' is not {_CHOICE[kind]}', "
+        f"INSERT INTO faults SELECT 4, 'scores', row, format('choice ''{{}}'' is not {_CHOICE_NAMES[kind]}', "
         f"choice) FROM melted WHERE {position} IS NULL"
     )
     model = "coalesce(map($1::VARCHAR[], $2::VARCHAR[])[model], model)"
@@ -294,7 +306,8 @@ def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: i
     position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
     # Out of range where it cannot be read: a document without a label would be one of answers.
     scratch.execute(
-        f"INSERT INTO faults SELECT 4, 'docs', row, format('label ''{{}}'' is not {_CHOICE[kind]}', label) "
+        "INSERT INTO faults "
+        f"SELECT 4, 'docs', row, format('label ''{{}}'' is not {_CHOICE_NAMES[kind]}', label) "
         f"FROM described WHERE label IS NOT NULL AND ({position}) IS NULL"
     )
     chosen = ", ".join(

@@ -7,20 +7,21 @@ import re
 import duckdb
 import pyarrow as pa
 
-from rlfocal.base.wording import counted
-from rlfocal.extraction.answers import boxed
+from rlfocal.base.wording import count_noun
+from rlfocal.extraction.answers import read_boxed
 
 _MARKED_ANSWER = re.compile(r"####\s*(\S[^\n]*)")
 
 
-def marked_answer(solution: str) -> str | None:
+def read_marked_answer(solution: str) -> str | None:
     r"""What follows the last "####" of a solution, or stands in its last \boxed{}; None without either.
 
-    >>> marked_answer("3+4=<<3+4=7>>7.\n#### 7"), marked_answer(r"so $x = \boxed{-2}$."), marked_answer("7")
+    >>> read = read_marked_answer
+    >>> read("3+4=<<3+4=7>>7.\n#### 7"), read(r"so $x = \boxed{-2}$."), read("7")
     ('7', '-2', None)
     """
     marks = _MARKED_ANSWER.findall(solution)
-    return marks[-1].strip() if marks else boxed(solution).strip() or None
+    return marks[-1].strip() if marks else read_boxed(solution).strip() or None
 
 
 def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
@@ -31,7 +32,7 @@ def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
             f"SELECT DISTINCT {column} FROM {table} WHERE contains({column}, '####') "
             rf"OR contains({column}, '\boxed') OR contains({column}, '\fbox')"
         ).fetchall()
-        pairs = [(solution, marked) for (solution,) in rows if (marked := marked_answer(solution))]
+        pairs = [(solution, marked) for (solution,) in rows if (marked := read_marked_answer(solution))]
         if not pairs:
             continue
         before, after = map(list, zip(*pairs, strict=True))
@@ -44,7 +45,7 @@ def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
         scratch.unregister("marked")
         if changed and changed[0]:
             notes.append(
-                f"{counted(changed[0], noun)} read as what a solution marks by #### or \\boxed; "
+                f"{count_noun(changed[0], noun)} read as what a solution marks by #### or \\boxed; "
                 "--comparison exact takes texts as they are"
             )
     return notes

@@ -10,18 +10,18 @@ from pathlib import Path
 import duckdb
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from warehouse import Warehouse, writing
 from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
-from warehouse.scripts import quoted, script
+from warehouse.scripts import quote, script
 from warehouse.store import PartitionKey
 
-_RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out", "promise_looks")
+_RUN_TABLES = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out", "promise_looks")
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **TABLE_KEYS,
-    **dict.fromkeys(_RUNS, ("run_id",)),
+    **dict.fromkeys(_RUN_TABLES, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
 
@@ -33,14 +33,14 @@ class TablesReport:
     rows: dict[str, int]
     """Rows written into each table."""
     n_written: int
-    """Partitions written."""
+    """The number of written partitions."""
     n_unchanged: int
     """Partitions that were in the warehouse already."""
 
     def __str__(self) -> str:
-        lines = [f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"]
+        lines = [f"{count_noun(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"]
         return "\n".join(
-            [*lines, *(f"  {table}: {counted(n, 'row')}" for table, n in self.rows.items() if n)]
+            [*lines, *(f"  {table}: {count_noun(n, 'row')}" for table, n in self.rows.items() if n)]
         )
 
 
@@ -66,14 +66,15 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     connection = warehouse.connection
     with _stage_tables(connection, path):
         _check_digests(connection, path)
-        stored = _known(warehouse, path)
+        stored = _find_stored(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
         new = [r for r in records if _key(r) not in stored]
         before = _counts(warehouse)
         if new or any(
-            connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in TABLE_FOLDERS
+            connection.execute(f"FROM ({_query_missing(table)}) LIMIT 1").fetchone()
+            for table in TABLE_FOLDERS
         ):
-            with warehouse.transaction(f"import tables of {counted(len(new), 'partition')}"):
+            with warehouse.transaction(f"import tables of {count_noun(len(new), 'partition')}"):
                 _write(connection, new)
         after = _counts(warehouse)
     return TablesReport({t: after[t] - before[t] for t in TABLE_FOLDERS}, len(new), len(records) - len(new))
@@ -87,7 +88,7 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
             connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
             if not any(_files(folder, table)):
                 continue
-            files = quoted(str(folder / table / "**" / "*.parquet"))
+            files = quote(str(folder / table / "**" / "*.parquet"))
             hive = "hive_partitioning = true, hive_types_autocast = false"
             read = f"read_parquet({files}, {hive}, union_by_name = true)"
             kept = "COLUMNS(name -> name <> 'source_id')" if table == "decisions" else "*"  # docs has it
@@ -117,7 +118,7 @@ def _check_digests(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         )
 
 
-def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
+def _find_stored(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
     """The given partitions that are stored. Raises InputError for one that is stored with other rows."""
     stored = warehouse.rows(
         "SELECT model, benchmark, task, g.digest = e.digest "
@@ -138,10 +139,10 @@ def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
 
 def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) -> None:
     for table in _NEVER_REPLACED:  # before documents, which would give benchmarks and tasks rows of their own
-        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+        connection.execute(f"INSERT INTO {table} BY NAME {_query_missing(table)}")
     writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
     for table in _NEVER_REPLACED:
-        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+        connection.execute(f"INSERT INTO {table} BY NAME {_query_missing(table)}")
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
             chosen = [record for record in new if record["benchmark"] == benchmark]
@@ -158,17 +159,19 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records, traces)
-    for table in ("prompts", "renames", "probe_estimates", *_RUNS):
-        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    for table in ("prompts", "renames", "probe_estimates", *_RUN_TABLES):
+        connection.execute(f"INSERT INTO {table} BY NAME {_query_missing(table)}")
     with writing.into_files(connection):
-        connection.execute(f"INSERT INTO probe_answers BY NAME {_missing('probe_answers')}")
+        connection.execute(f"INSERT INTO probe_answers BY NAME {_query_missing('probe_answers')}")
     # Earlier versions exported no digests of runs.
     undigested = "temp.given_decisions ANTI JOIN warehouse.run_digests USING (run_id)"
     writing.digest_runs(connection, f"run_id IN (SELECT run_id FROM {undigested})")
-    connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
+    connection.execute(
+        f"INSERT INTO extractions BY NAME {_query_missing('extractions')}"
+    )  # those without a row
 
 
-def _missing(table: str) -> str:
+def _query_missing(table: str) -> str:
     """A query of the given rows that the warehouse lacks."""
     columns = ", ".join(_IDENTIFIED_BY[table])
     return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"

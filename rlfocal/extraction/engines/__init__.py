@@ -6,7 +6,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import get_args
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.tokenizers import Tokenization, check_tokenizer
 from rlfocal.extraction.recording import log, start_log
@@ -80,4 +80,4 @@ def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -
 def check_backend(backend: str) -> None:
     """Raises InputError for a backend that does not exist."""
     if backend not in BACKENDS:
-        raise unknown("backend", backend, BACKENDS)
+        raise unknown_name("backend", backend, BACKENDS)

@@ -21,8 +21,8 @@ from rlfocal.extraction.engine import (
     Sample,
     SamplingSettings,
     UnansweredError,
-    no_sample,
-    no_scores,
+    empty_sample,
+    empty_scores,
 )
 from rlfocal.extraction.engines.chat_answers import (
     ChatAnswer,
@@ -30,8 +30,8 @@ from rlfocal.extraction.engines.chat_answers import (
     ChoiceLogprobs,
     Tokens,
     count_tokens,
-    from_texts,
-    from_tokens,
+    logprobs_from_texts,
+    logprobs_from_tokens,
     names_of,
 )
 from rlfocal.extraction.engines.payments import Bill, Payments
@@ -41,7 +41,7 @@ from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 MAX_DECORATION_TOKENS = 4
-"""Tokens of an answer in which its first real one must come."""
+"""The number of an answer's first tokens among which one must name a choice."""
 FEWER_LISTED_TOKENS = 5
 """What services list that refuse more."""
 MAX_STOP_STRINGS = 4
@@ -52,7 +52,7 @@ PROBE_DOCUMENTS = 3
 """Documents that are asked to find out what a service lists: it may refuse one of them for itself."""
 MAX_TEXT_CHARACTERS = 131_072
 """Tokens that one prompt, and one text, have at most, reasoning that no max_tokens bounds included."""
-OVERHEAD, OVERHEAD_OF_MESSAGE = 256, 16
+MAX_TEMPLATE_TOKENS, MAX_MESSAGE_TOKENS = 256, 16
 """Tokens that a service's template adds at most. A token is one byte of text, at the shortest."""
 
 Body = dict[str, Any]
@@ -60,23 +60,23 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """`engine_args: {chat: ...}` of an entry."""
+    """The options of a chat service, `engine_args: {chat: ...}` of an entry."""
 
     top_logprobs: int = 20
     """Likeliest first tokens to ask for; 0: samples instead."""
     samples: int = 16
     """Texts of a document, where the service lists no tokens."""
     temperature: float = 1.0
-    """Of these samples."""
+    """The temperature of the samples."""
     max_tokens: int = 16
-    """Of each of these samples."""
+    """The largest number of tokens of each sample."""
     per_request: int | None = None
-    """Texts to ask for in one request; None: all of a document's."""
+    """The number of texts to ask for in one request; None: all of a document's."""
     concurrency: int = 16
     patience: float = BUSY_SECONDS
     """Seconds that a request waits for a busy service."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every request, in place of ours; null leaves one out."""
+    """Fields of every request's body, in place of ours; null leaves a field out."""
 
 
 class ChatEngine:
@@ -146,7 +146,7 @@ class ChatEngine:
             self._top = self._find_offer(documents)
         # Where that is not known yet, its refusals tell why.
         top = self._options.top_logprobs if self._top is None else self._top
-        judged = self._service.each(lambda d: self._judge(d, top), documents, self._options.concurrency)
+        judged = self._service.ask_each(lambda d: self._judge(d, top), documents, self._options.concurrency)
         cut = self._find_cut_prompts()
         return iter(
             [
@@ -162,9 +162,9 @@ class ChatEngine:
             try:
                 return self._samples(document, sampling)
             except UnansweredError as error:
-                return (no_sample(error.reason),) * sampling.passes
+                return (empty_sample(error.reason),) * sampling.passes
 
-        sampled = self._service.each(ask, documents, self._options.concurrency)
+        sampled = self._service.ask_each(ask, documents, self._options.concurrency)
         self._find_cut_prompts()
         return iter(sampled)
 
@@ -214,7 +214,7 @@ class ChatEngine:
         try:
             belief, usages = self._believe(document, top)
         except UnansweredError as error:
-            return no_scores(len(document.continuations), error.reason)
+            return empty_scores(len(document.continuations), error.reason)
         if belief.covered_mass >= MIN_COVERED_MASS:
             return _scores(belief, usages)
         words = f"the answer names a choice with a probability of {belief.covered_mass:.2g}"
@@ -231,7 +231,7 @@ class ChatEngine:
             if len(refused) == len(choices):
                 raise UnansweredError(refused[0].kind, refused[0].words)
             texts = ["" if choice.unanswered else choice.message.content for choice in choices]
-            return from_texts(texts, names), [answer.tokens for answer in answers]
+            return logprobs_from_texts(texts, names), [answer.tokens for answer in answers]
         answer = self._first_tokens(document, top)
         [choice] = answer.choices
         if choice.unanswered is not None:
@@ -242,7 +242,7 @@ class ChatEngine:
                 "no top_logprobs, which the service listed before; engine_args: {chat: {top_logprobs: 0}} "
                 "samples letters instead",
             )
-        return from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
+        return logprobs_from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
 
     def _first_tokens(self, document: Document, top: int) -> ChatAnswer:
         body = {"max_tokens": MAX_DECORATION_TOKENS, "temperature": 0, "logprobs": True, "top_logprobs": top}
@@ -300,7 +300,7 @@ class ChatEngine:
             except (UnansweredError, ValueError) as error:
                 log("kept answer set aside", document=document.doc_id, reason=str(error))
                 self._book.set_aside(key)
-        most, worst = self._most(written, body, n)
+        most, worst = self._bound_cost(written, body, n)
 
         def check(content: Content, bill: Bill) -> ChatAnswer:
             if (tokens := count_tokens(content)) is not None:  # else it counts in full
@@ -313,14 +313,14 @@ class ChatEngine:
             "chat/completions",
             {"model": self._served, "messages": written, **body},
             check,
-            lambda: self._book.paying(most, worst),
+            lambda: self._book.open_bill(most, worst),
             # A service that knows it is paid once, even if its answer is lost on the way.
             {"Idempotency-Key": key},
         )
 
-    def _most(self, messages: list[dict[str, str]], body: Body, n: int) -> tuple[float, float]:
+    def _bound_cost(self, messages: list[dict[str, str]], body: Body, n: int) -> tuple[float, float]:
         """What a request may cost at most, in cents, and what if the service keeps to no max_tokens."""
-        read = sum(len(m["content"].encode()) + OVERHEAD_OF_MESSAGE for m in messages) + OVERHEAD
+        read = sum(len(m["content"].encode()) + MAX_MESSAGE_TOKENS for m in messages) + MAX_TEMPLATE_TOKENS
         written = body.get("max_completion_tokens") or body.get("max_tokens")
         if written is None and self._model.spending_limit is not None:
             raise InputError(

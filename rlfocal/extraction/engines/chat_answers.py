@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator, model_validator
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.answers import spoken
+from rlfocal.extraction.answers import strip_reasoning
 from rlfocal.extraction.engine import Document, MissingAnswer
 from rlfocal.extraction.engines.service import end_of, read, why_unanswered
 from warehouse.alignment import LOGPROB_ROUNDING
@@ -21,11 +21,11 @@ MAX_CHOICE_CHARACTERS = 16
 """Characters of a choice that a service can be asked to name."""
 MIN_SHARE = 1e-6
 """The probability of a choice that was never named: a share of 0 has no logarithm."""
-DECORATION = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
+DECORATION_CHARACTERS = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
 """What may stand around a choice: " A", "(A", "**A**", "A."."""
-LEAD = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:?)?"
+LEAD_PATTERN = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:?)?"
 LEAD_WORDS = frozenset(("the", "correct", "right", "best", "final", "answer", "is"))
-ARTICLE = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
+ARTICLE_PATTERN = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
 """What follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
 PLAIN_WORD = re.compile(r"\s*\w+", re.ASCII)
 """A token whose text its bytes cannot correct."""
@@ -42,14 +42,14 @@ class ChoiceLogprobs(NamedTuple):
     """What a service holds of one document's choices."""
 
     logprobs: tuple[float, ...]
-    """One a choice; their probabilities need not sum to 1."""
+    """A log-prob for each choice; their probabilities need not sum to 1."""
     covered_mass: float
     """The probability of all answers that name a choice, as far as they are known."""
 
 
 def names_of(document: Document) -> dict[str, int]:
     """What names each choice, without decoration, and its index. InputError where a word cannot name it."""
-    names = [_bare(text) for text in document.continuations]
+    names = [_strip_decoration(text) for text in document.continuations]
     for name, text in zip(names, document.continuations, strict=True):
         if not name or len(name) > MAX_CHOICE_CHARACTERS or len(name.split()) > 1:
             raise InputError(
@@ -64,8 +64,11 @@ def names_of(document: Document) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> ChoiceLogprobs:
-    """From the likeliest tokens at each place of a greedy answer, up to the first that can lead to no choice.
+def logprobs_from_tokens(
+    tokens: Sequence[Token], names: Mapping[str, int], content: str = ""
+) -> ChoiceLogprobs:
+    """The choices' log-probs by the likeliest tokens of a greedy answer, up to the first that leads to no
+    choice.
 
     A listed token counts for the choice that the text up to it names. The drawn token is read with all that
     follows, of which `content` may have more than the tokens: "A train leaves" names no choice. Behind
@@ -75,7 +78,11 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str 
     shares: dict[int, float] = {}
     reached, unlisted, before = 1.0, 0.0, ""
     drawn = "".join(token.text for token in tokens)
-    text = content if content.lstrip(DECORATION).startswith(drawn.strip(DECORATION)) else drawn
+    text = (
+        content
+        if content.lstrip(DECORATION_CHARACTERS).startswith(drawn.strip(DECORATION_CHARACTERS))
+        else drawn
+    )
     lead = LEAD_WORDS - names.keys()
     for place, token in enumerate(tokens):
         listed = token.listed
@@ -84,7 +91,9 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str 
             choice, share = find_choice(before + each.text, names), reached * each.probability
             if each.text == token.text and not is_lead and (whole := find_choice(text, names)) != choice:
                 if choice is not None:  # a word of a sentence, unless something else had followed
-                    others = _others(tokens[place + 1 : place + 2], before + each.text, choice, names)
+                    others = _undrawn_probability(
+                        tokens[place + 1 : place + 2], before + each.text, choice, names
+                    )
                     shares[choice] = shares.get(choice, 0.0) + share * others
                 choice = whole
             if choice is not None:
@@ -101,7 +110,9 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str 
     )
 
 
-def _others(following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]) -> float:
+def _undrawn_probability(
+    following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]
+) -> float:
     """The probability of the next tokens that were not drawn, and behind which a text names the choice."""
     return sum(
         each.probability
@@ -111,8 +122,8 @@ def _others(following: Sequence[Token], text: str, choice: int, names: Mapping[s
     )
 
 
-def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceLogprobs:
-    """From the share of texts that begin with each choice; others count for none."""
+def logprobs_from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceLogprobs:
+    """The choices' log-probs by the share of texts that begin with each; other texts count for none."""
     given = [choice for text in texts if (choice := find_choice(text, names)) is not None]
     shares = [given.count(choice) / len(texts) for choice in range(len(names))]
     return ChoiceLogprobs(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
@@ -125,18 +136,20 @@ def find_choice(text: str, names: Mapping[str, int]) -> int | None:
     >>> [find_choice(text, names) for text in ("**B**", "The answer is (A).", "A good question", "b", "E")]
     [1, 0, None, None, None]
     """
-    around = f"[{re.escape(DECORATION)}]*"
+    around = f"[{re.escape(DECORATION_CHARACTERS)}]*"
     is_letter = all(len(name) == 1 for name in names)
     word = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    match = re.match(rf"{around}{LEAD}{around}({word})(?!'?\w)", text, 0 if is_letter else re.IGNORECASE)
+    match = re.match(
+        rf"{around}{LEAD_PATTERN}{around}({word})(?!'?\w)", text, 0 if is_letter else re.IGNORECASE
+    )
     if match is None:
         return None
-    is_article = match[1] in ("A", "I") and ARTICLE.match(text, match.end())
+    is_article = match[1] in ("A", "I") and ARTICLE_PATTERN.match(text, match.end())
     return None if is_letter and is_article else names[match[1] if is_letter else match[1].casefold()]
 
 
-def _bare(text: str) -> str:
-    return text.strip(DECORATION)
+def _strip_decoration(text: str) -> str:
+    return text.strip(DECORATION_CHARACTERS)
 
 
 MAX_TOKENS = 10**8
@@ -145,17 +158,17 @@ PROBABILITY_SLACK = 0.01
 """How much more than 1 the probabilities of the listed tokens may sum to: servers round."""
 
 
-def _details(given: Any) -> dict[str, int]:
+def _details(value: Any) -> dict[str, int]:
     """Counts of tokens of some kind; whatever else a service tells is left out."""
-    counts = given.items() if isinstance(given, dict) else ()
+    counts = value.items() if isinstance(value, dict) else ()
     return {k: int(n) for k, n in counts if isinstance(n, int | float) and not isinstance(n, bool) and n >= 0}
 
 
-def _text(given: Any) -> Any:
+def _text(value: Any) -> Any:
     """A text that may come in parts, or not at all."""
-    if isinstance(given, list):
-        return "".join(str(part.get("text") or "") for part in given if isinstance(part, dict))
-    return "" if given is None else given
+    if isinstance(value, list):
+        return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
+    return "" if value is None else value
 
 
 Details = Annotated[dict[str, int], BeforeValidator(_details)]
@@ -174,13 +187,13 @@ class Usage(BaseModel):
     @property
     def read(self) -> int | None:
         """Tokens of the prompt; some services count those of a cache, or of sounds, apart."""
-        return _whole(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
+        return _total_tokens(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
 
     @property
     def written(self) -> int | None:
         """Tokens that were generated, those of reasoning included, which some services count apart."""
         others = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
-        apart = _whole(self.completion_tokens, *others)
+        apart = _total_tokens(self.completion_tokens, *others)
         if self.read is None or self.total_tokens is None:
             return apart
         return max(apart or 0, self.total_tokens - self.read)
@@ -192,10 +205,10 @@ class Usage(BaseModel):
         return self.read, self.written
 
 
-def _bytes(given: Any) -> Any:
+def _bytes(value: Any) -> Any:
     """Bytes of a token, where they are some; None where a service has something else there."""
-    is_bytes = isinstance(given, list) and all(type(byte) is int and 0 <= byte < 256 for byte in given)
-    return tuple(given) if given and is_bytes else None
+    is_bytes = isinstance(value, list) and all(type(byte) is int and 0 <= byte < 256 for byte in value)
+    return tuple(value) if value and is_bytes else None
 
 
 class ListedToken(BaseModel, frozen=True):
@@ -204,7 +217,7 @@ class ListedToken(BaseModel, frozen=True):
     token: str = ""
     bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_bytes)] = None
     logprob: Annotated[float | None, Strict()] = None
-    """None: the service does not say."""
+    """The token's log-prob; None: the service does not say."""
 
     @field_validator("logprob")
     @classmethod
@@ -248,8 +261,8 @@ class Token(ListedToken, frozen=True):
 
     @field_validator("top_logprobs", mode="before")
     @classmethod
-    def _none(cls, given: Any) -> Any:
-        return [] if given is None else given
+    def _none(cls, value: Any) -> Any:
+        return [] if value is None else value
 
     @model_validator(mode="after")
     def _agrees(self) -> Token:
@@ -281,7 +294,7 @@ class _Message(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """One text."""
+    """One of the texts that a chat service answered."""
 
     index: int = 0
     finish_reason: str | None = None
@@ -290,18 +303,18 @@ class ChatChoice(BaseModel):
 
     @property
     def tokens(self) -> list[Token]:
-        """Its tokens, where the service lists the likeliest; else none."""
+        """The answer's tokens, where the service lists the likeliest ones; else empty."""
         tokens = (self.logprobs.content if self.logprobs else None) or []
         return tokens if tokens and tokens[0].top_logprobs and tokens[0].listed else []
 
     @property
     def unanswered(self) -> MissingAnswer | None:
-        """Why it is no answer."""
+        """The reason why the text is no answer; None if it is one."""
         if self.message.refusal:
             return MissingAnswer("filtered", self.message.refusal)
         if (reason := why_unanswered(self.finish_reason)) is not None or self.tokens:
             return reason
-        if self.ended == "length" and not spoken(self.message.content).strip():
+        if self.ended == "length" and not strip_reasoning(self.message.content).strip():
             return MissingAnswer("empty", "no text was written before max_tokens ended it")
         if self._has_reasoned and not self.message.content.strip():
             return MissingAnswer("empty", "no text was written beside the reasoning")
@@ -343,7 +356,7 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
     return read(BillableAnswer, content).usage.tokens(is_empty=not any(texts))
 
 
-def _whole(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
+def _total_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
     """Tokens in all: parts that are more than all of them were not counted among them."""
     apart = sum(details.get(part, 0) for part in parts)
     return counted if counted is None or apart <= counted else counted + apart

@@ -23,7 +23,7 @@ def use_float32_head(model: Any) -> bool:
     if type(head) is not nn.Linear or head.weight.dtype not in (*HALF_DTYPES, torch.float32):
         return False
     if head.weight.dtype in HALF_DTYPES:
-        forward = _on_gpu(head) if head.weight.is_cuda else _on_cpu(head)
+        forward = _make_gpu_head(head) if head.weight.is_cuda else _make_cpu_head(head)
         head.forward = forward  # type: ignore[method-assign]
     return True
 
@@ -33,7 +33,7 @@ def head_setting(dtype: torch.dtype, head: torch.dtype) -> dict[str, str]:
     return {} if dtype == torch.float32 else {"head_dtype": str(head).removeprefix("torch.")}
 
 
-def _on_gpu(head: nn.Linear) -> Any:
+def _make_gpu_head(head: nn.Linear) -> Any:
     def forward(hidden: Tensor) -> Tensor:
         flat = hidden.reshape(-1, hidden.shape[-1])
         logits = torch.mm(flat, head.weight.t(), out_dtype=torch.float32)
@@ -43,7 +43,7 @@ def _on_gpu(head: nn.Linear) -> Any:
     return forward
 
 
-def _on_cpu(head: nn.Linear) -> Any:
+def _make_cpu_head(head: nn.Linear) -> Any:
     """A CPU multiplies no halves to float32: it needs the weights so, too, and keeps them."""
     weight = head.weight.detach().float()
     bias = None if head.bias is None else head.bias.detach().float()

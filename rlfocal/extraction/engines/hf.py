@@ -22,7 +22,7 @@ from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
 from rlfocal.extraction.engines.heads import head_setting, use_float32_head
 from rlfocal.extraction.engines.prefill import (
     FLOAT_BYTES,
-    PREAMBLE,
+    MIN_PREAMBLE_TOKENS,
     Prefiller,
     free_bytes,
     logit_bytes,
@@ -47,10 +47,10 @@ from rlfocal.extraction.engines.tokens import (
 from rlfocal.extraction.engines.weights import (
     check_complete,
     check_scales,
+    gguf_arguments,
     loading_quantised,
+    merge_adapter,
     reading_weights,
-    unpacking,
-    with_adapter,
 )
 from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
@@ -155,12 +155,12 @@ class HFEngine(TokenEngine):
 
     def _batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
         """Groups that begin alike and are about equally long (exactly, if nothing is shared), as fit."""
-        heads = Counter(group.prefix[:PREAMBLE] for group in groups)
+        heads = Counter(group.prefix[:MIN_PREAMBLE_TOKENS] for group in groups)
 
         def common(group: PrefixGroup) -> Tokens:
             if not self.shares_prefix:
                 return (_length(group),)
-            head = group.prefix[:PREAMBLE]
+            head = group.prefix[:MIN_PREAMBLE_TOKENS]
             return head if self._prefiller.free_masks and heads[head] >= MIN_SHARED_PROMPTS else ()
 
         ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
@@ -197,7 +197,7 @@ class HFEngine(TokenEngine):
         parents = [row for row, g in enumerate(batch) for _ in g.suffixes]
         firsts = self._prefiller.tensor([s[0] for g in batch for s in g.suffixes])
         heads = zip(*token_scores(read.logits[parents], firsts), strict=True)
-        tails = self._prefiller.tails(read, [g.suffixes for g in batch])
+        tails = self._prefiller.score_tails(read, [g.suffixes for g in batch])
         for group, row in zip(batch, tails, strict=True):
             for choice, tail in zip(group.choices, row, strict=True):
                 logprob, greedy = next(heads)
@@ -239,7 +239,7 @@ class HFEngine(TokenEngine):
             going = []
             for place, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
                 drawn[row].append(token)
-                if token in ends or (may_end[place] and stops.reached(drawn[row])):
+                if token in ends or (may_end[place] and stops.is_stopped(drawn[row])):
                     reasons[row] = "stop"
                 else:
                     going.append(place)
@@ -267,7 +267,7 @@ class HFEngine(TokenEngine):
     def _fault_of_sharing(self) -> str | None:
         """Why shared caches and masks change the model's numbers on two prompts; None: they do not."""
         vocabulary = self._model.config.get_text_config().vocab_size
-        preamble = tuple((7 * i + 3) % vocabulary for i in range(PREAMBLE))
+        preamble = tuple((7 * i + 3) % vocabulary for i in range(MIN_PREAMBLE_TOKENS))
         tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
         probes = [
             PrefixGroup(0, (0, 1, 2), preamble + tokens[:9], (tokens[9:12], tokens[12:13], tokens[13:15])),
@@ -312,7 +312,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     logging.disable_progress_bar()
     getLogger("bitsandbytes").setLevel("ERROR")  # it warns of every product
     tokenizer = tokenizer_of(spec)
-    options |= unpacking(spec)
+    options |= gguf_arguments(spec)
     method = None if spec.gguf_file else quantisation(read_config(spec)).method
     with reading_weights(source), loading_quantised(spec, method, "hf"):
         model, loading = AutoModelForCausalLM.from_pretrained(
@@ -320,7 +320,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
         )
     check_scales(spec, method, loading)
     check_complete(source, loading)
-    model = with_adapter(model, spec)
+    model = merge_adapter(model, spec)
     with loading_quantised(spec, method, "hf"):  # the first products
         return HFEngine(
             model.to(device),

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
 from rlfocal.base.errors import RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.extraction.engine import (
     ChoiceScore,
     Document,
@@ -21,7 +21,7 @@ from rlfocal.extraction.engine import (
     Sample,
     SamplingSettings,
     UnansweredError,
-    no_sample,
+    empty_sample,
 )
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.service import (
@@ -30,8 +30,8 @@ from rlfocal.extraction.engines.service import (
     Content,
     Service,
     address_of,
+    bill_nothing,
     end_of,
-    free,
     options_of,
     read,
     why_unanswered,
@@ -108,7 +108,7 @@ def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
 
 def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
     """vLLM's `prompt_logprobs`: scores of every token but the first."""
-    entries = _only_choice(content, prompt).prompt_logprobs or []
+    entries = _read_choice(content, prompt).prompt_logprobs or []
     if len(entries) != len(prompt):
         raise UnansweredError(
             "broken", f"prompt_logprobs of {len(entries)} tokens where {len(prompt)} were sent"
@@ -124,7 +124,7 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
 
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
     """The older echo of the prompt: scores of every token but the first. `piece`: a token's own text."""
-    logprobs = _only_choice(content, prompt).logprobs or _CompletionLogProbs()
+    logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     own, n = logprobs.token_logprobs, len(prompt)
     tops = logprobs.top_logprobs or [None] * len(own)
     # With the one that was generated.
@@ -141,9 +141,9 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
     return scores
 
 
-def next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
+def read_next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
     """Scores of chosen next tokens; None of those that are not listed."""
-    logprobs = _only_choice(content, prompt).logprobs or _CompletionLogProbs()
+    logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
             "broken", f"scores at {len(logprobs.top_logprobs)} places where one was asked about"
@@ -155,7 +155,7 @@ def next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScor
     return [None if lp is None else TokenScore(min(lp, 0.0), name == drawn) for name, lp in scores]
 
 
-def _only_choice(content: Any, prompt: Tokens) -> CompletionChoice:
+def _read_choice(content: Any, prompt: Tokens) -> CompletionChoice:
     [choice] = completion(content, 1, prompt)
     if (reason := why_unanswered(choice.finish_reason)) is not None:
         raise UnansweredError(reason.kind, reason.words)
@@ -191,7 +191,7 @@ SCORING_OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class CompletionOptions:
-    """`engine_args: {openai: ...}` of an entry."""
+    """The options of a completions server, `engine_args: {openai: ...}` of an entry."""
 
     concurrency: int = 32
     patience: float = BUSY_SECONDS
@@ -266,7 +266,7 @@ class OpenAIEngine(TokenEngine):
         self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         asked = list(zip(prompts, doc_ids, strict=True))
-        yield from self._service.each(
+        yield from self._service.ask_each(
             lambda each: self._samples(each[0], each[1], sampling), asked, self._concurrency
         )
 
@@ -290,7 +290,7 @@ class OpenAIEngine(TokenEngine):
         try:
             return self._complete(prompt, options, check)
         except UnansweredError as error:
-            return (no_sample(error.reason),) * sampling.passes
+            return (empty_sample(error.reason),) * sampling.passes
 
     def _sample_of(self, choice: CompletionChoice, doc_id: int, n_prompt_tokens: int) -> Sample:
         ids = tuple(choice.token_ids or ())
@@ -300,14 +300,14 @@ class OpenAIEngine(TokenEngine):
                 f"the server's text for document {doc_id} is not what its token ids mean to the tokenizer of "
                 f"the entry ({choice.text!r:.40} and {decoded!r:.40}): serve the model with its own tokenizer"
             )
-        n_tokens = len(ids or self._encoder.bare(choice.text))
+        n_tokens = len(ids or self._encoder.encode_continuation(choice.text))
         ended, reason = end_of(choice.finish_reason), why_unanswered(choice.finish_reason)
         return Sample(choice.text, n_tokens, ended, n_prompt_tokens, ids, reason)
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
-        return self._service.each(self._reading, requests, self._concurrency)
+        return self._service.ask_each(self._score_request, requests, self._concurrency)
 
-    def _reading(self, request: Request) -> Reading:
+    def _score_request(self, request: Request) -> Reading:
         try:
             if request.targets:
                 return self._next(request.prompt, request.targets)
@@ -332,16 +332,16 @@ class OpenAIEngine(TokenEngine):
             "logprob_token_ids": list(targets),
             "return_tokens_as_token_ids": True,
         }
-        return self._complete(prompt, options, lambda content, _: next_scores(content, prompt, targets))
+        return self._complete(prompt, options, lambda content, _: read_next_scores(content, prompt, targets))
 
     def _complete(
         self, prompt: Tokens, options: Mapping[str, Any], check: Callable[[Content, None], Answer]
     ) -> Answer:
         body = {"model": self._served, "prompt": list(prompt), **options}
-        return self._service.post("completions", body, check, free)
+        return self._service.post("completions", body, check, bill_nothing)
 
     def _way_to_read(self) -> str:
-        """Of the ways to ask for log-probs of a prompt, the first that the server knows."""
+        """The first way to ask for a prompt's log-probs that the server knows."""
         refusals = []
         for way in SCORING_OPTIONS:
             try:
@@ -351,8 +351,8 @@ class OpenAIEngine(TokenEngine):
                 refusals.append(f"by {way}: {error}")
         raise CannotScoreError(
             f"the server at {self._service.address} does not return the log-probabilities of prompts, which "
-            f"scoring choices needs ({plain(RunError('; '.join(refusals)))}); serve the model with `vllm "
-            "serve`, for example, or extract only benchmarks of kind answers from it"
+            f"scoring choices needs ({describe_error(RunError('; '.join(refusals)))}); serve the model with "
+            "`vllm serve`, for example, or extract only benchmarks of kind answers from it"
         )
 
     def _scores_next_tokens(self, way: str) -> bool:

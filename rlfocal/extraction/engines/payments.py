@@ -28,14 +28,14 @@ NO_USABLE_ANSWER = ""
 
 @dataclass(eq=False)
 class Bill:
-    """One try of a request."""
+    """The bill of one try of a request."""
 
     reserved: float
-    """Cents that it may cost at most."""
+    """The most cents that the request may cost."""
     risk: float
     """Cents that it may cost beyond that, where the service keeps to no max_tokens."""
     cents: float
-    """What it costs, as far as is known: at first, the most."""
+    """The cents that the request costs, as far as is known: at first, the most that it may."""
     is_known: bool = False
     kept: tuple[str, str] | None = None
     """The request's key and its answer, where that can be used."""
@@ -69,7 +69,7 @@ class Payments:
         self._database.close()
 
     @contextmanager
-    def paying(self, most: float, worst: float = 0.0) -> Iterator[Bill]:
+    def open_bill(self, most: float, worst: float = 0.0) -> Iterator[Bill]:
         """The bill of a try that may cost `most` cents, or `worst` where its service keeps to no max_tokens.
 
         Waits while others under way may turn out cheaper.

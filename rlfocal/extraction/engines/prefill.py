@@ -18,7 +18,7 @@ from rlfocal.extraction.engines.tokens import PrefixGroup, SuffixScore, Tokens, 
 
 LOGITS_AT_ONCE = 2**24
 """Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
-PREAMBLE = 16
+MIN_PREAMBLE_TOKENS = 16
 """Tokens that all prefixes of a batch must begin with for them to be read on their own."""
 MAX_LOGIT_BYTES = 2**30
 """Bytes of logits at once, however much memory is free: larger batches are no faster."""
@@ -68,7 +68,7 @@ class Prefiller:
     def read(self, prefixes: Sequence[Tokens]) -> PrefixCache:
         """Reads every prefix; what all of them begin with (few-shot examples), once."""
         shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
-        if len(prefixes) == 1 or shared < PREAMBLE or not self.free_masks:
+        if len(prefixes) == 1 or shared < MIN_PREAMBLE_TOKENS or not self.free_masks:
             return self._read(prefixes, None)
         begun = self._read([prefixes[0][:shared]], None)
         if any(begun.cache.is_sliding):
@@ -89,7 +89,7 @@ class Prefiller:
         out = self.forward(inputs, mask, positions, cache, logits_to_keep=1)
         return PrefixCache(out.logits[:, -1], out.past_key_values, mask, lengths)
 
-    def tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
+    def score_tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
         """Scores of the second and later tokens of every suffix of every row (nothing for those of one)."""
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
             return [[SuffixScore((), True)] * len(row) for row in suffixes]
@@ -201,13 +201,13 @@ def split_by_rows(group: PrefixGroup, rows: int) -> Iterator[PrefixGroup]:
     held = 0
     for number, suffix in enumerate(group.suffixes):
         if part and held + len(suffix) > rows:
-            yield _part(group, part)
+            yield _select_choices(group, part)
             part, held = [], 0
         part.append(number)
         held += len(suffix)
-    yield _part(group, part)
+    yield _select_choices(group, part)
 
 
-def _part(group: PrefixGroup, kept: list[int]) -> PrefixGroup:
+def _select_choices(group: PrefixGroup, kept: list[int]) -> PrefixGroup:
     choices = tuple(group.choices[number] for number in kept)
     return group._replace(choices=choices, suffixes=tuple(group.suffixes[number] for number in kept))

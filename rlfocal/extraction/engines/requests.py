@@ -52,7 +52,7 @@ class TokenScore(NamedTuple):
     logprob: float
     is_greedy: bool
     unanswered: MissingAnswer | None = None
-    """Why there is no score."""
+    """The reason why the token has no score; None if it has one."""
 
 
 Reading = Sequence[TokenScore | None]
@@ -93,7 +93,7 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
     readings = _complete(dict(zip(requests, _ask(ask, requests), strict=True)), ask, able)
     next_tokens = _index_by_token(readings)
 
-    def reading(choice: Choice) -> Reading:
+    def read_choice(choice: Choice) -> Reading:
         if choice in forced:
             return readings[_forced_request(choice)]
         if choice in whole:
@@ -102,7 +102,7 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
         first = next_tokens[prefix, suffix[0]]
         return [first, *(readings[_request_behind_first(choice)] if len(suffix) > 1 else ())]
 
-    return {choice: _join(reading(choice)) for choice in wanted}
+    return {choice: _join(read_choice(choice)) for choice in wanted}
 
 
 def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:

@@ -33,10 +33,10 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> T
         return logits.argmax(dim=-1)
     at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-    return torch.cat([_drawn(logits[part], uniform[part], temperature, top_p) for part in parts])
+    return torch.cat([_draw_tokens(logits[part], uniform[part], temperature, top_p) for part in parts])
 
 
-def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+def _draw_tokens(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
     # Double precision, so that rounding rarely moves a boundary past a drawn number.
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     uniform = uniform.to(probabilities)[:, None]
@@ -52,7 +52,7 @@ def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
 
 def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """`_nucleus` in the order of tokens: only the smallest probability in it is looked for."""
-    nucleus = _nucleus(_descending(probabilities), top_p)
+    nucleus = _nucleus(_sort_descending(probabilities), top_p)
     size = (nucleus > 0).sum(dim=-1, keepdim=True)
     least = nucleus.gather(-1, size - 1)
     level = probabilities == least
@@ -61,7 +61,7 @@ def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     return probabilities.where(kept, 0.0)
 
 
-def _descending(values: Tensor) -> Tensor:
+def _sort_descending(values: Tensor) -> Tensor:
     """Sorted rows. On a CPU numpy's sort takes a tenth of torch's, which also keeps the indices."""
     if values.device.type != "cpu":
         return values.sort(dim=-1, descending=True).values
@@ -106,7 +106,7 @@ class StopStrings:
     def text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
-    def reached(self, tokens: Sequence[int]) -> bool:
+    def is_stopped(self, tokens: Sequence[int]) -> bool:
         text = self.text(tokens)
         return any(s in text for s in self._stop)
 
@@ -116,7 +116,7 @@ class StopStrings:
 
 
 MIN_TOLERANCE = 1e-4
-"""What is allowed in any precision."""
+"""The difference that is allowed in any precision."""
 ROUNDING_STEPS = 3
 """Rounding steps of a value: SmolLM2 with 30 layers is off by 1.1 of them in bfloat16, by 1.3 in float16."""
 

@@ -22,7 +22,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.extraction.engine import HopelessError, MissingAnswer, UnansweredError
 from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.pool.specs import ModelSpec
@@ -30,14 +30,14 @@ from rlfocal.pool.specs import ModelSpec
 BUSY_SECONDS = 300.0
 """Seconds that a request waits for a busy server, unless an entry's engine_args set `patience`."""
 UNREACHABLE_SECONDS = 60.0
-"""Seconds that it waits, at most, for one that cannot be reached."""
+"""The longest that a request waits for a server that cannot be reached, in seconds."""
 MAX_TRIES = 5
 """How often a request is sent on which the server fails, before its document is left without an answer."""
 MAX_RESPONSE_BYTES = 64 * 2**20
-"""Bytes of an answer."""
+"""The largest number of bytes that is read of an answer."""
 MAX_RESPONSE_SECONDS = 600.0
 """Seconds that a response may take as a whole; once its content begins, it has a request's patience."""
-TIMEOUT = httpx.Timeout(MAX_RESPONSE_SECONDS, connect=10, pool=None)
+REQUEST_TIMEOUT = httpx.Timeout(MAX_RESPONSE_SECONDS, connect=10, pool=None)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 
 Given = TypeVar("Given")
@@ -57,7 +57,7 @@ class Service:
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"},
             params=given.params,
-            timeout=TIMEOUT,
+            timeout=REQUEST_TIMEOUT,
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,  # the prompt would go along
         )
@@ -67,7 +67,7 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Where it is, without a user's name, password or key."""
+        """The server's URL, without a user's name, password or key."""
         return str(self.base.copy_with(username=None, password=None)).rstrip("/")
 
     def models(self) -> list[Content]:
@@ -80,7 +80,7 @@ class Service:
         for base in (given, *([] if path.endswith("/v1") else [given.copy_with(path=f"{path}/v1")])):
             self.base = base
             try:
-                content = self._patiently(lambda: self._try("GET", "models"), reachable=0)
+                content = self._ask_with_retries(lambda: self._try("GET", "models"), reachable=0)
             except UnansweredError:
                 continue
             except HopelessError as error:
@@ -114,9 +114,9 @@ class Service:
             with pay() as bill:
                 return check(self._try("POST", path, json=body, headers=headers), bill)
 
-        return self._patiently(ask, UNREACHABLE_SECONDS)
+        return self._ask_with_retries(ask, UNREACHABLE_SECONDS)
 
-    def _patiently(self, ask: Callable[[], Answer], reachable: float) -> Answer:
+    def _ask_with_retries(self, ask: Callable[[], Answer], reachable: float) -> Answer:
         """`ask`, again and again while its failure may pass. `reachable`: seconds until a server must be."""
         begun, pause, tries = monotonic(), FIRST_PAUSE, 0
         while True:
@@ -137,8 +137,8 @@ class Service:
                 if self._over.wait(pause):
                     raise HopelessError("another request failed for good") from error
 
-    def each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
-        """`ask` of all items, in order; the first that fails ends what waits or has not begun."""
+    def ask_each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
+        """Calls `ask` for all items, in order; the first failure ends what waits or has not begun."""
         self._over.clear()
         with ThreadPoolExecutor(at_once) as threads:
             asked = [threads.submit(ask, item) for item in items]
@@ -152,13 +152,13 @@ class Service:
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _at(self, path: str) -> httpx.URL:
+    def _make_url(self, path: str) -> httpx.URL:
         return self.base.copy_with(path=f"{self.base.path.rstrip('/')}/{path}")
 
     def _try(self, method: str, path: str, **content: Any) -> Content:
         """What one try brings."""
         try:
-            stream = self._client.stream(method, self._at(path), **content)
+            stream = self._client.stream(method, self._make_url(path), **content)
             with deadline(MAX_RESPONSE_SECONDS), stream as response:
                 body = bytearray()
                 for chunk in response.iter_bytes():
@@ -172,8 +172,8 @@ class Service:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if _is_certificate(error):
                 raise HopelessError(
-                    f"the certificate of the server at {self.address} is not trusted here ({plain(error)}); "
-                    "set SSL_CERT_FILE to its authority's"
+                    f"the certificate of the server at {self.address} is not trusted here "
+                    f"({describe_error(error)}); set SSL_CERT_FILE to its authority's"
                 ) from error
             raise PassingError(
                 f"the server at {self.address} cannot be reached; check base_url, or start it if it is yours "
@@ -185,18 +185,20 @@ class Service:
             raise HopelessError(f"base_url {self.address!r} is no server's address ({error})") from error
         except httpx.TransportError as error:
             raise PassingError(
-                f"the server at {self.address} broke off ({plain(error)})",
+                f"the server at {self.address} broke off ({describe_error(error)})",
                 is_fault=not isinstance(error, httpx.TimeoutException),
                 is_slow=isinstance(error, httpx.ReadTimeout),
             ) from error
         except httpx.DecodingError as error:
-            raise UnansweredError("broken", f"an answer that cannot be decoded ({plain(error)})") from error
+            raise UnansweredError(
+                "broken", f"an answer that cannot be decoded ({describe_error(error)})"
+            ) from error
         answer = good_answer(response.status_code, response.headers, bytes(body), self.address)
         return {"cached": True, **answer} if _is_cached(response.headers) else answer
 
 
 @contextmanager
-def free() -> Iterator[None]:
+def bill_nothing() -> Iterator[None]:
     """The bill of a request that costs nothing."""
     yield None
 
@@ -305,9 +307,9 @@ class PassingError(Exception):
 class _Complaint(NamedTuple):
     words: str
     codes: str
-    """Its code and type, as far as it gives them."""
+    """The error's code and type, as far as the server gives them."""
     status: int
-    """Of an error in an answer that was sent as a good one, the error's own."""
+    """The HTTP status of the error; if the server sent it with 200, the status that the error names."""
 
 
 def good_answer(status: int, headers: Mapping[str, str], content: bytes, address: str) -> dict[str, Any]:
@@ -321,7 +323,7 @@ def good_answer(status: int, headers: Mapping[str, str], content: bytes, address
         parsed = json.loads(content)
     except (ValueError, RecursionError):
         parsed = None
-    if (complaint := _complaint(parsed, status)) is not None:
+    if (complaint := _read_complaint(parsed, status)) is not None:
         _raise(complaint, address, _pause(headers), f" with status {status}" if status >= 300 else "")
     if isinstance(parsed, dict):
         return parsed
@@ -382,7 +384,7 @@ def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -
     raise UnansweredError(kind, f"answered{how}: {complaint.words}", is_free=is_free)
 
 
-def _complaint(content: Any, status: int) -> _Complaint | None:
+def _read_complaint(content: Any, status: int) -> _Complaint | None:
     """What a server says is wrong; None of a good answer."""
     if isinstance(content, list) and content and isinstance(content[0], dict):  # Google's
         content = content[0] if "error" in content[0] else content

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, SamplingSettings, Trace, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, SamplingSettings, Trace, empty_scores
 from rlfocal.extraction.engines.tokens import (
     ContextWindow,
     EncodedDocument,
@@ -21,16 +21,16 @@ from rlfocal.extraction.engines.tokens import (
 from rlfocal.pool.specs import ThinkingSpec
 
 TRACE_SEED = 1
-"""Of the draws of traces: those of answers have 0."""
+"""The seed of the draws of traces; the draws of answers have seed 0."""
 
 
 class TracedPrompt(NamedTuple):
     """A document's prompt up to its traces, and what comes after each of them."""
 
     prompt: Tokens
-    """All of it, with the opening marker."""
+    """The whole prompt's tokens, with the opening marker."""
     kept: Tokens
-    """What the model reads of it."""
+    """The prompt's tokens that the model reads, where it is too long for its context."""
     end: Tokens
     """The closing marker and what leads into the answer."""
     tails: tuple[Tokens, ...]
@@ -108,7 +108,7 @@ class TokenEngine(ABC):
             max_tokens=thinking.budget,
             stop=(close,) if thinking.text_markers else (),
             seed=TRACE_SEED,
-            stop_tokens=() if thinking.text_markers else self._encoder.bare(close),
+            stop_tokens=() if thinking.text_markers else self._encoder.encode_continuation(close),
         )
         for samples in self._draw([each.kept for each in begun], documents, drawn):
             yield tuple(self._trace(sample, thinking) for sample in samples)
@@ -132,7 +132,7 @@ class TokenEngine(ABC):
                 trace.unanswered or scored[0].unanswered for trace, scored in zip(own, after, strict=True)
             ]
             reason = next(filter(None, reasons), None)
-            yield tuple(after) if reason is None else (no_scores(len(each.tails), reason),) * len(own)
+            yield tuple(after) if reason is None else (empty_scores(len(each.tails), reason),) * len(own)
 
     def sample_after(
         self,
@@ -164,7 +164,7 @@ class TokenEngine(ABC):
         """Prompts that leave room for a trace and what follows it, truncated on the left if longer."""
         self._check_marker(thinking)
         opening, closing = thinking.markers
-        opened = self._encoder.bare(opening) if opening else ()
+        opened = self._encoder.encode_continuation(opening) if opening else ()
         texts, prompts = self._encoder.texts(documents), self._encoder.prompts(documents)
         endings = self._encoder.endings(documents, closing + thinking.lead_in)
         begun = []
@@ -184,7 +184,7 @@ class TokenEngine(ABC):
 
     def _check_marker(self, thinking: ThinkingSpec) -> None:
         """Raises InputError where the tokenizer does not know the closing marker."""
-        tokens = self._encoder.bare(thinking.markers[1])
+        tokens = self._encoder.encode_continuation(thinking.markers[1])
         if len(tokens) != 1 and not thinking.text_markers:
             read = ", ".join(map(repr, self._encoder.pieces(tokens)))
             raise InputError(
@@ -207,8 +207,8 @@ class TokenEngine(ABC):
         if thinking.text_markers:
             closed = thinking.markers[1] in self._encoder.decode(tokens)
             reason = reason if reason == "length" or closed else "end"
-            return Trace(self._encoder.bare(sample.text), sample.text, sample.n_tokens, reason)
-        [close] = self._encoder.bare(thinking.markers[1])
+            return Trace(self._encoder.encode_continuation(sample.text), sample.text, sample.n_tokens, reason)
+        [close] = self._encoder.encode_continuation(thinking.markers[1])
         if close in tokens:
             tokens, reason = tokens[: tokens.index(close)], "stop"
         elif reason != "length":

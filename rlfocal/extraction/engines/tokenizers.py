@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.pool.hub import find_file, local_weights, read_config
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 
-FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
-IDENTITY = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
+TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+IDENTITY_FIELDS = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
 """Fields of an entry that name its tokenizer, or that every entry has."""
 FILE_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Classes that take all of the file, unless the model's type is one of REBUILT."""
@@ -52,9 +52,9 @@ class Tokenization(NamedTuple):
     """A model's tokenizer, and what it was held against."""
 
     tokenizer: Any
-    """What engines use."""
+    """The tokenizer that engines use."""
     named: Any
-    """What transformers makes of the files; the same object where that is right."""
+    """The tokenizer that transformers makes of the files; where it is right, the same object."""
     reference: Any
     """tokenizer.json as the `tokenizers` library reads it; None for a tokenizer without that file."""
 
@@ -78,7 +78,7 @@ class Tokenization(NamedTuple):
             return
         for text in texts:
             if _ids(self.tokenizer, [text]) != _reference_ids(self.reference, [text]):
-                raise _differing(model, self.tokenizer, self.reference, text)
+                raise _make_difference_error(model, self.tokenizer, self.reference, text)
 
 
 def open_tokenizer(model: ModelSpec) -> Tokenization:
@@ -91,8 +91,12 @@ def open_tokenizer(model: ModelSpec) -> Tokenization:
     if model.gguf_file is not None:
         tokenizer = _load(model, gguf_file=model.gguf_file)
         return Tokenization(tokenizer, tokenizer, None)
-    stamp = None if folder is None else tuple(_stamp(folder / name) for name in (FILE, CONFIG))
-    return _open(model.model_dump_json(include=IDENTITY), stamp)
+    stamp = (
+        None
+        if folder is None
+        else tuple(_stamp(folder / name) for name in (TOKENIZER_FILE, TOKENIZER_CONFIG))
+    )
+    return _open(model.model_dump_json(include=IDENTITY_FIELDS), stamp)
 
 
 def tokenizer_of(model: ModelSpec) -> Any:
@@ -107,11 +111,13 @@ def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenizati
     """
     if model.gguf_file is not None or model.is_closed:
         return None
-    file, config = (find_file(model, name, local_only=local_only) for name in (FILE, CONFIG))
+    file, config = (
+        find_file(model, name, local_only=local_only) for name in (TOKENIZER_FILE, TOKENIZER_CONFIG)
+    )
     if file is not None and _takes_file(model, config):
         reference = _read(file)
         if (lost := _lost_text(reference, reference)) is not None:
-            raise _not_the_text(model, *lost)
+            raise _make_round_trip_error(model, *lost)
         return None
     is_here = file is not None or config is not None or local_weights(model) is not None
     return open_tokenizer(model) if is_here else None
@@ -137,7 +143,7 @@ def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
             continue
         else:
             if checked is not None and checked.is_replaced:
-                yield name, n, f"transformers reads its {FILE} as a {type(checked.named).__name__}"
+                yield name, n, f"transformers reads its {TOKENIZER_FILE} as a {type(checked.named).__name__}"
 
 
 def load_tokenizer(source: str, **options: Any) -> Any:
@@ -149,7 +155,7 @@ def load_tokenizer(source: str, **options: Any) -> Any:
     except OSError:
         raise  # it says itself what is missing
     except Exception as error:
-        raise _unreadable(source, error) from error
+        raise _make_unreadable_error(source, error) from error
 
 
 @lru_cache(maxsize=1)
@@ -157,26 +163,26 @@ def _open(identity: str, stamp: object) -> Tokenization:
     """`identity`: what an entry says of its tokenizer; `stamp` changes with the files of a directory."""
     model = ModelSpec.model_validate_json(identity)
     named = _load(model)
-    file = find_file(model, FILE)
-    reference = None if file is None else _with_tokens_of(named, _read(file))
+    file = find_file(model, TOKENIZER_FILE)
+    reference = None if file is None else _add_special_tokens(named, _read(file))
     if reference is None or _has_rules_of(named, reference):
-        return _checked(model, Tokenization(named, named, reference))
+        return _check_round_trip(model, Tokenization(named, named, reference))
     own = None if _is_custom(named) else _load_own(model)
     is_right = _ids(named, CHECK_TEXTS) == _reference_ids(reference, CHECK_TEXTS)
     if own is None or _ids(own, CHECK_TEXTS) != _reference_ids(reference, CHECK_TEXTS):
         if not is_right:
-            raise _differing(model, named, reference, *CHECK_TEXTS)
+            raise _make_difference_error(model, named, reference, *CHECK_TEXTS)
         own = None
     if is_right and (own is None or _ids(named, [""], special=True) != _ids(own, [""], special=True)):
-        return _checked(model, Tokenization(named, named, reference))
-    return _checked(model, Tokenization(own, named, reference))
+        return _check_round_trip(model, Tokenization(named, named, reference))
+    return _check_round_trip(model, Tokenization(own, named, reference))
 
 
-def _checked(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
+def _check_round_trip(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
     """Raises InputError if decoding what it encodes does not give the text back, where nothing means that."""
     reference = tokenization.reference or getattr(tokenization.tokenizer, "backend_tokenizer", None)
     if reference is not None and (lost := _lost_text(tokenization.tokenizer, reference)) is not None:
-        raise _not_the_text(model, *lost)
+        raise _make_round_trip_error(model, *lost)
     return tokenization
 
 
@@ -196,7 +202,7 @@ def _load_own(model: ModelSpec) -> Any:
     options = {"revision": model.revision} if folder is None else {}
     own = PreTrainedTokenizerFast.from_pretrained(model.hf_repo if folder is None else str(folder), **options)
     # transformers ignores this where there is a tokenizer.json, which may leave it to the class.
-    stated = _stated(find_file(model, CONFIG))
+    stated = _read_config(find_file(model, TOKENIZER_CONFIG))
     if stated.get("add_bos_token") and not _ids(own, [""], special=True)[0]:
         own.add_bos_token = True
     return own
@@ -209,7 +215,7 @@ def _read(file: Path) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library's errors have no type of their own
-        raise _unreadable(str(file.parent), error) from error
+        raise _make_unreadable_error(str(file.parent), error) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -217,20 +223,20 @@ def _read(file: Path) -> Any:
 
 def _takes_file(model: ModelSpec, config: Path | None) -> bool:
     """Whether transformers takes all of tokenizer.json: without asking it, whose import takes seconds."""
-    stated = _stated(config)
+    stated = _read_config(config)
     is_rebuilt = read_config(model).get("model_type") in REBUILT_MODEL_TYPES
     return stated.get("tokenizer_class") in FILE_CLASSES and "auto_map" not in stated and not is_rebuilt
 
 
-def _stated(config: Path | None) -> dict[str, Any]:
+def _read_config(config: Path | None) -> dict[str, Any]:
     try:
         stated: dict[str, Any] = {} if config is None else json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise _unreadable(str(config), error) from error
+        raise _make_unreadable_error(str(config), error) from error
     return stated
 
 
-def _with_tokens_of(named: Any, reference: Any) -> Any:
+def _add_special_tokens(named: Any, reference: Any) -> Any:
     """The reference with the special tokens that the config adds to the file's."""
     known = reference.get_added_tokens_decoder()
     added = sorted(getattr(named, "added_tokens_decoder", {}).items())
@@ -300,14 +306,14 @@ def _is_lossy(reference: Any, text: str) -> bool:
     return any(not ids or not unknown.isdisjoint(ids) for ids in read_as)
 
 
-def _differing(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
+def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
     """What to do where it is not clear which tokenizer the model was trained with."""
     found = (_first_difference(tokenizer, reference, text) for text in texts)
     mine, its = next(each for each in found if each[0] != each[1])
     return MisreadError(
-        f"model {model.model!r}: the class {type(tokenizer).__name__} of its {CONFIG} reads {mine} where its "
-        f"{FILE} has {its}; copy the model to a directory, and there set tokenizer_class to "
-        "PreTrainedTokenizerFast if the file is right, or delete the file if the class is"
+        f"model {model.model!r}: the class {type(tokenizer).__name__} of its {TOKENIZER_CONFIG} reads {mine} "
+        f"where its {TOKENIZER_FILE} has {its}; copy the model to a directory, and there set "
+        "tokenizer_class to PreTrainedTokenizerFast if the file is right, or delete the file if the class is"
     )
 
 
@@ -320,18 +326,18 @@ def _first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, s
     return str(names), str([reference.id_to_token(i) for i in its[start : start + 3]])
 
 
-def _not_the_text(model: ModelSpec, text: str, back: str) -> MisreadError:
+def _make_round_trip_error(model: ModelSpec, text: str, back: str) -> MisreadError:
     start = next((i for i, (a, b) in enumerate(zip(text, back, strict=False)) if a != b), len(back))
     return MisreadError(
         f"model {model.model!r}: its tokenizer makes {text[start : start + 20]!r} to "
         f"{back[start : start + 20]!r} when it encodes and decodes; save the tokenizer that the model was "
-        f"trained with beside its weights ({FILE} and {CONFIG})"
+        f"trained with beside its weights ({TOKENIZER_FILE} and {TOKENIZER_CONFIG})"
     )
 
 
-def _unreadable(source: str, error: Exception) -> InputError:
+def _make_unreadable_error(source: str, error: Exception) -> InputError:
     return InputError(
-        f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+        f"the tokenizer of {source} cannot be read: {describe_error(error)}; download its tokenizer.json and "
         "tokenizer_config.json again, or save them with the model's own tokenizer"
     )
 

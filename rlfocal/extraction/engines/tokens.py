@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import TemplateError
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, SamplingSettings, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, SamplingSettings, empty_scores
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED_LENGTH = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -51,12 +51,12 @@ class PromptEncoder:
             self._encoded = dict(zip(documents, self._encode(documents), strict=True))
         return [self._encoded[document] for document in documents]
 
-    def _encode(self, asked: Sequence[Document]) -> list[EncodedDocument]:
-        documents = [self._render(document) for document in asked]
+    def _encode(self, unrendered: Sequence[Document]) -> list[EncodedDocument]:
+        documents = [self._render(document) for document in unrendered]
         begin = None if self._prefix is None else self._tokenizer.decode(self._prefix)
         pairs = [[_pair(d.context, c) for c in d.continuations] for d in documents]
         prompts = self._as_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
-        bare = self._bare({c for d in documents if not d.context for c in d.continuations})
+        bare = self._encode_texts({c for d in documents if not d.context for c in d.continuations})
         encoded = []
         for document, texts in zip(documents, pairs, strict=True):
             context = prompts[texts[0][0]] if document.context else ()
@@ -65,7 +65,7 @@ class PromptEncoder:
                 if document.context
                 else [self._without_prefix(bare[c]) for c in document.continuations]
             )
-            whole = context or self._only_prefix()
+            whole = context or self._require_prefix()
             self._check_known(document, *tails, whole)
             encoded.append(EncodedDocument(whole, tuple(tails)))
         return encoded
@@ -75,7 +75,7 @@ class PromptEncoder:
         if any(document not in self._prompts for document in documents):
             texts = [self._render(d).context for d in documents]
             of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
-            prompts = [of_text[text] or self._only_prefix() for text in texts]
+            prompts = [of_text[text] or self._require_prefix() for text in texts]
             for document, prompt in zip(documents, prompts, strict=True):
                 self._check_known(document, prompt)
             self._prompts = dict(zip(documents, prompts, strict=True))
@@ -129,9 +129,9 @@ class PromptEncoder:
                     "the model's entry, or name the one that the template reads"
                 )
 
-    def bare(self, text: str) -> Tokens:
+    def encode_continuation(self, text: str) -> Tokens:
         """The tokens of a text that continues a prompt."""
-        return self._bare([text])[text]
+        return self._encode_texts([text])[text]
 
     def decode(self, tokens: Tokens) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
@@ -143,7 +143,7 @@ class PromptEncoder:
     def endings(self, documents: Sequence[Document], begin: str) -> list[EncodedDocument]:
         """Continuations of every document behind a text that begins them all, as far as tokens allow."""
         texts = {begin, *(begin + c for d in documents for c in d.continuations)}
-        of_text = self._bare(texts)
+        of_text = self._encode_texts(texts)
         encoded = []
         for document in documents:
             wholes = [of_text[begin + c] for c in document.continuations]
@@ -153,7 +153,7 @@ class PromptEncoder:
             encoded.append(EncodedDocument(of_text[begin][:shared], tails))
         return encoded
 
-    def _only_prefix(self) -> Tokens:
+    def _require_prefix(self) -> Tokens:
         if self._prefix is None:
             raise InputError("a prompt is empty, but the tokenizer defines neither BOS nor EOS")
         return (self._prefix,)
@@ -166,9 +166,9 @@ class PromptEncoder:
         begun = {text for text in texts if begin is not None and text.startswith(begin)}
         fresh = sorted(set(texts) - begun)
         ids = self._tokenizer(fresh)["input_ids"] if fresh else []
-        return dict(zip(fresh, map(tuple, ids), strict=True)) | self._bare(begun)
+        return dict(zip(fresh, map(tuple, ids), strict=True)) | self._encode_texts(begun)
 
-    def _bare(self, texts: Iterable[str]) -> dict[str, Tokens]:
+    def _encode_texts(self, texts: Iterable[str]) -> dict[str, Tokens]:
         listed = sorted(set(texts))
         ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
         return dict(zip(listed, map(tuple, ids), strict=True))
@@ -241,7 +241,7 @@ def choice_scores(
     context, tails = encoded
     for choice in range(len(tails)):
         if (reason := scored[index, choice].unanswered) is not None:
-            return no_scores(len(tails), reason)
+            return empty_scores(len(tails), reason)
     return tuple(
         ChoiceScore(
             token_ids=tail,

@@ -28,7 +28,7 @@ from rlfocal.extraction.engines.weights import loading_quantised, merged_weights
 from rlfocal.pool.hub import Quantisation, head_dtype_of, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
-ENVIRONMENT = {
+VLLM_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process a model, so that its end frees the GPU
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # the warehouse's threads survive no fork
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -44,7 +44,7 @@ CPU_ARGUMENTS = {
 GPU_ARGUMENTS = {"block_size": 16}
 NO_QUANTISATION = Quantisation()
 FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
-"""How weights may be quantised for vLLM to compute in float32 with them."""
+"""The forms of quantised weights with which vLLM can compute in float32."""
 FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:TokenForcer"
 """Given to vLLM on CPUs. On GPUs its newer model runner takes no such processors, but TRACE."""
 TRACE_OPTION = "trace_decode_token_ids"
@@ -56,7 +56,7 @@ MAX_FORCED_TOKENS = 12
 BATCHED_TOKENS = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
 N_PROBE_PROMPTS = 4
-"""Made-up prompts of which one is to have a likeliest continuation."""
+"""The number of made-up prompts, one of which should have a likeliest continuation."""
 CLEAR_MARGIN_NATS = 0.2
 """Nats by which a token is the likeliest whatever is rounded."""
 MAX_DIFFERENCE_NATS = 0.02
@@ -187,7 +187,7 @@ class VLLMEngine(TokenEngine):
     def _sharing_is_exact(self) -> bool:
         """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
         prefix, ends = self._made_up
-        expected = self._in_full(prefix, ends)
+        expected = self._score_whole_prompts(prefix, ends)
         shared = [self._ask([Request(prefix + end, len(prefix), reuse=self._reuse)])[0] for end in ends]
         if not self._next_tokens:
             return self._agree(expected, shared)
@@ -200,7 +200,7 @@ class VLLMEngine(TokenEngine):
         """Whether prompts can be continued as choices do, with the same numbers."""
         prefix, ends = self._made_up
         forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
-        return self._agree(self._in_full(prefix, ends), forced)
+        return self._agree(self._score_whole_prompts(prefix, ends), forced)
 
     @cached_property
     def _made_up(self) -> tuple[Tokens, list[Tokens]]:
@@ -225,7 +225,7 @@ class VLLMEngine(TokenEngine):
                 return None
         return tuple(answer.token_ids)
 
-    def _in_full(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
+    def _score_whole_prompts(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
         """Scores of whole prompts, lm-eval's way."""
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
@@ -336,7 +336,7 @@ def start(
     On a CPU `threads` are used, and dtype "auto" means float32 where vLLM computes in it with weights that
     are `quantised` so. RunError if vLLM is not installed.
     """
-    for name, value in ENVIRONMENT.items():
+    for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\..*")
     try:
@@ -376,34 +376,34 @@ def multiplies_int8_exactly() -> bool:
     return platform.machine() != "x86_64" or not flags.exists() or "vnni" in flags.read_text()
 
 
-def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, Any]:
     """What suits a GPU of vLLM's `platform` and the model of `given`, which may say how much vLLM claims."""
     from transformers import AutoConfig
     from vllm import EngineArgs
 
     config = AutoConfig.from_pretrained(
-        given["model"],
-        revision=given.get("revision"),
-        trust_remote_code=given.get("trust_remote_code", False),
+        engine_args["model"],
+        revision=engine_args.get("revision"),
+        trust_remote_code=engine_args.get("trust_remote_code", False),
     )
-    claimed = given.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
+    claimed = engine_args.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
     room = int((1 - claimed) * platform.get_device_total_memory())
     tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED_TOKENS)
     made = GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
-    if not runs_anew({**made, **given}):
+    if not runs_anew({**made, **engine_args}):
         return made
     tokens = BATCHED_TOKENS["most"] if tokens >= CHUNK_TOKENS else tokens
     return made | {"max_num_batched_tokens": tokens, "enable_trace_replay": True}
 
 
-def runs_anew(given: Mapping[str, Any]) -> bool:
+def runs_anew(engine_args: Mapping[str, Any]) -> bool:
     """Whether vLLM would run a model so given by its newer model runner (V2)."""
     from vllm import EngineArgs
 
     if "enable_trace_replay" not in EngineArgs.__dataclass_fields__:
         return False
     try:
-        return bool(EngineArgs(**given).create_engine_config().use_v2_model_runner)
+        return bool(EngineArgs(**engine_args).create_engine_config().use_v2_model_runner)
     except (AttributeError, OSError, RuntimeError, TypeError, ValueError):  # its start says what is wrong
         return False
 

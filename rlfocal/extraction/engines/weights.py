@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.pool.hub import UNSUPPORTED_QUANTISATIONS, local_adapter
 from rlfocal.pool.specs import ModelSpec
 
@@ -43,7 +43,7 @@ def reading_weights(source: str) -> Iterator[None]:
         ) from error
     except ImportError as error:  # of the repository's own code
         raise InputError(
-            f"the weights of {source} need a package that is not here: {plain(error)}"
+            f"the weights of {source} need a package that is not here: {describe_error(error)}"
         ) from error
     except (SafetensorError, EOFError, OSError) as error:
         # transformers' and the hub's own errors say what is missing.
@@ -52,8 +52,8 @@ def reading_weights(source: str) -> Iterator[None]:
         ):
             raise
         raise InputError(
-            f"the weights of {_damaged(source) or source} cannot be read: {plain(error)}; the file is cut "
-            "short, missing or not fetched (`git lfs pull`): download it again"
+            f"the weights of {_find_damaged(source) or source} cannot be read: {describe_error(error)}; the "
+            "file is cut short, missing or not fetched (`git lfs pull`): download it again"
         ) from error
 
 
@@ -75,7 +75,7 @@ def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Ite
         ) from error
 
 
-def unpacking(model: ModelSpec) -> dict[str, Any]:
+def gguf_arguments(model: ModelSpec) -> dict[str, Any]:
     """What transformers' `from_pretrained` is told of a GGUF file; {} where the entry names none."""
     if model.gguf_file is None:
         return {}
@@ -92,7 +92,7 @@ def unpacking(model: ModelSpec) -> dict[str, Any]:
     return {"gguf_file": model.gguf_file, "quantization_config": GgufConfig(dequantize=True)}
 
 
-def with_adapter(loaded: Any, model: ModelSpec) -> Any:
+def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
     """The loaded model with the entry's LoRA adapter merged into its weights."""
     if (folder := adapter_folder(model)) is None:
         return loaded
@@ -102,13 +102,13 @@ def with_adapter(loaded: Any, model: ModelSpec) -> Any:
         return PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
     except (RuntimeError, ValueError, KeyError) as error:
         raise InputError(
-            f"the adapter {model.adapter} does not fit {model.hf_repo}: {plain(error)}; give hf_repo the "
-            "model that it was trained on"
+            f"the adapter {model.adapter} does not fit {model.hf_repo}: {describe_error(error)}; give "
+            "hf_repo the model that it was trained on"
         ) from error
 
 
 def adapter_folder(model: ModelSpec) -> Path | None:
-    """Where the entry's LoRA adapter is, downloaded if need be; None where it has none."""
+    """The folder of the entry's LoRA adapter, downloaded if need be; None where it has none."""
     if model.adapter is None or (folder := local_adapter(model)) is not None:
         return None if model.adapter is None else folder
     from huggingface_hub import snapshot_download
@@ -118,7 +118,8 @@ def adapter_folder(model: ModelSpec) -> Path | None:
 
 @contextmanager
 def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Iterator[tuple[str, str | None]]:
-    """Where vLLM finds the weights, and their revision; with an adapter, merged in a temporary folder.
+    """The folder where vLLM finds the weights, and their revision. An adapter is merged in a temporary
+    folder.
 
     vLLM's own LoRA fails on the log-probabilities of prompts.
     """
@@ -130,7 +131,7 @@ def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Itera
     options = {"revision": revision or "main", "trust_remote_code": model.trust_remote_code}
     with TemporaryDirectory(prefix="rlfocal-") as folder:
         loaded = AutoModelForCausalLM.from_pretrained(source, dtype="auto", **options)
-        with_adapter(loaded, model).save_pretrained(folder)
+        merge_adapter(loaded, model).save_pretrained(folder)
         AutoTokenizer.from_pretrained(source, **options).save_pretrained(folder)
         del loaded
         yield folder, None
@@ -171,7 +172,7 @@ def _first_line(error: Exception) -> str:
     return message.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
 
 
-def _damaged(source: str) -> Path | None:
+def _find_damaged(source: str) -> Path | None:
     """The first file of a folder that holds no tensors."""
     from safetensors import SafetensorError, safe_open
 

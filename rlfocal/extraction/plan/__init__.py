@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.extraction.engines import (
     backend_of,
     check_backend,
@@ -24,10 +24,10 @@ from rlfocal.extraction.estimate import (
     Hours,
     Workload,
     digit_by_digit,
+    estimate_workload,
     gpu_of,
     hours_of,
-    of_documents,
-    of_size,
+    measure_workload,
     service_dollars,
     splits_digits,
     too_large,
@@ -38,7 +38,7 @@ from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.pool.downloads import gb_here
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, resolve_thinking
 from warehouse import open_warehouse
-from warehouse.locations import exists, locate
+from warehouse.locations import locate, may_exist
 from warehouse.store import PartitionKey, PartitionRecord
 
 GPUS_OF_A_BOX = 8
@@ -49,7 +49,7 @@ class PlanPart(NamedTuple):
 
     benchmark: Benchmark
     task: TaskDocuments | None
-    """None if the documents are not available locally; the workload is then from the benchmark's `size`."""
+    """The task; None if its documents are not here, and the workload comes from the benchmark's `size`."""
     workload: Workload
 
 
@@ -61,7 +61,7 @@ class ModelPlan:
     gpus: int
     partitions: int
     present: int
-    """Partitions that are committed already, with the same fingerprint."""
+    """The number of partitions that are committed already, with the same fingerprint."""
     documents: int
     requests: int
     prefill_tokens: float
@@ -87,13 +87,14 @@ class Plan:
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """Work of one model that has no partitions."""
+    """The work on each benchmark of one model that has no partitions."""
     models: tuple[ModelPlan, ...]
     gpus: int
     clock_hours: float
     """What no order of the models on these GPUs can beat: the longest model, or all work on all of them."""
     download_hours: float
-    """To download all weights that are not here; all but the first model's while others run."""
+    """The hours that the missing weights take to download; all but the first model's pass while others
+    run."""
     warnings: tuple[str, ...]
 
 
@@ -116,13 +117,13 @@ def plan_pool(
     backend = backend or pool.backend
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
-    parts, notes = _parts(pool.benchmarks, limit, datasets)
+    parts, notes = _list_parts(pool.benchmarks, limit, datasets)
     committed, taken = _read_committed(location, gpu)
     models = []
     running: list[ModelPlan] = []
     for model in pool.models:
-        asked = [part for part in parts if part.benchmark.asks(model.model)]
-        todo, unsure = _missing(model, asked, backend, committed)
+        asked = [part for part in parts if part.benchmark.includes_model(model.model)]
+        todo, unsure = _find_missing(model, asked, backend, committed)
         models.append(_model_plan(model, asked, todo, gpu, price, taken))
         faults = _faults(model, backend_of(model, backend), gpus) if todo else []
         large = too_large(model, gpu) if todo else None
@@ -143,7 +144,7 @@ def plan_pool(
     )
 
 
-def _parts(
+def _list_parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
 ) -> tuple[list[PlanPart], list[str]]:
     """Tasks whose documents are available locally, other benchmarks by their size; and notes on these."""
@@ -157,15 +158,15 @@ def _parts(
         if isinstance(tasks, list):
             length = (benchmark.size and benchmark.size.answer_tokens) or None
             digits = benchmark.size.answer_digits if benchmark.size else 0.0
-            parts += [PlanPart(benchmark, task, of_documents(task, length, digits)) for task in tasks]
+            parts += [PlanPart(benchmark, task, measure_workload(task, length, digits)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
                 notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
         elif isinstance(tasks, Exception) and benchmark.size is None:
             raise tasks
         else:
-            parts.append(PlanPart(benchmark, None, of_size(benchmark, limit)))
+            parts.append(PlanPart(benchmark, None, estimate_workload(benchmark, limit)))
             if isinstance(tasks, Exception):
-                notes.append(f"{benchmark.name} could not be counted: {plain(tasks)}.")
+                notes.append(f"{benchmark.name} could not be counted: {describe_error(tasks)}.")
     if uncounted := [part.benchmark.name for part in parts if part.task is None]:
         notes.append(
             f"{', '.join(uncounted)}: documents and tokens are from the stated sizes; --datasets DIR counts "
@@ -182,7 +183,7 @@ def _read_committed(
     None if there is no warehouse, which is not created.
     """
     place = locate(location)
-    if not place.is_postgres and not exists(place):
+    if not place.is_postgres and not may_exist(place):
         return {}, {}
     with open_warehouse(place, read_only=True) as warehouse:
         rows = warehouse.rows(
@@ -191,10 +192,10 @@ def _read_committed(
             "WHERE settings->>'device_product' IS NOT NULL AND seconds IS NOT NULL"
         )
         taken = {PartitionKey(*key): hours for *key, product, hours in rows if gpu_of(product) == gpu}
-        return warehouse.committed(), taken
+        return warehouse.committed_partitions(), taken
 
 
-def _missing(
+def _find_missing(
     model: ModelSpec,
     parts: Sequence[PlanPart],
     backend: str,

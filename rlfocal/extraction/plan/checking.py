@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH
+from rlfocal.base.wording import MISSING_CELL
 from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
@@ -36,12 +36,12 @@ class EntryCheck:
     architecture: str | None = None
     tokenizer: str | None = None
     longest: int | None = None
-    """Tokens of its longest prompt, with the choice or the room for an answer."""
+    """The tokens of the entry's longest prompt, with the choice or the room for an answer."""
     context: int | None = None
     here_gb: float | None = None
     download_gb: float | None = None
     faults: list[str] = field(default_factory=list)
-    """Each a sentence with the fix; none: it would run."""
+    """The entry's faults, each a sentence with its fix; if there are none, the model would run."""
 
 
 def check_pool(
@@ -52,12 +52,12 @@ def check_pool(
     gpu: GPU,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[list[EntryCheck], list[str]]:
-    """Each entry, and what is wrong with this machine. One entry's fault hides no other's."""
+    """Checks every entry, and this machine; a fault of one entry hides no other's."""
     checks = []
     for number, model in enumerate(pool.models):
         if on_progress is not None:
             on_progress("check", number / len(pool.models))
-        asked = [task for task in tasks if task.asks(model.model)]
+        asked = [task for task in tasks if task.includes_model(model.model)]
         checks.append(check_model(model, asked, backend_of(model, backend), gpu))
     return checks, list(filter(None, [driver_fault()]))
 
@@ -70,33 +70,35 @@ def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, 
         if fault is not None and fault not in check.faults:
             check.faults.append(fault)
 
-    def trying(look: Callable[[], Any]) -> Any:
+    def note_failure(check: Callable[[], Any]) -> Any:
         try:
-            return look()
+            return check()
         except (InputError, RunError, OSError, ValueError) as error:
-            note(plain(error))
+            note(describe_error(error))
             return None
 
-    trying(lambda: check_entry_for(backend, model))
+    note_failure(lambda: check_entry_for(backend, model))
     if model.is_closed:
         return check
-    pinned: ModelSpec | None = trying(lambda: pin_revision(model))
+    pinned: ModelSpec | None = note_failure(lambda: pin_revision(model))
     if pinned is None:  # nothing else of it can be read
         return check
-    check.commit = DASH if local_weights(pinned) is not None else pinned.revision
-    trying(lambda: find_file(pinned, "config.json"))
-    config = trying(lambda: read_config(pinned)) or {}
+    check.commit = MISSING_CELL if local_weights(pinned) is not None else pinned.revision
+    note_failure(lambda: find_file(pinned, "config.json"))
+    config = note_failure(lambda: read_config(pinned)) or {}
     check.architecture = ", ".join(config.get("architectures") or ()) or None
     note(_architecture_fault(model, config, backend))
-    trying(lambda: check_weights_for(backend, pinned))
-    tokenizer = trying(lambda: _checked_tokenizer(pinned))
+    note_failure(lambda: check_weights_for(backend, pinned))
+    tokenizer = note_failure(lambda: _checked_tokenizer(pinned))
     if tokenizer is not None:
         check.tokenizer = type(tokenizer).__name__
-        check.context = pinned.context_length or trying(lambda: _context(config, tokenizer))
+        check.context = pinned.context_length or note_failure(lambda: _context(config, tokenizer))
         if check.context:
-            check.longest = trying(lambda: _longest(pinned, tokenizer, tasks, int(check.context or 0), note))
-    check.here_gb = trying(lambda: gb_here(pinned))
-    if check.here_gb is not None and (files := trying(lambda: files_of(pinned))) is not None:
+            check.longest = note_failure(
+                lambda: _find_longest_prompt(pinned, tokenizer, tasks, int(check.context or 0), note)
+            )
+    check.here_gb = note_failure(lambda: gb_here(pinned))
+    if check.here_gb is not None and (files := note_failure(lambda: files_of(pinned))) is not None:
         weights = sum(size for name, size in files if name.endswith(WEIGHTS)) / 1e9
         check.download_gb = max(0.0, weights - check.here_gb)
         if not weights:
@@ -149,7 +151,7 @@ def known_architectures(backend: str) -> set[str] | None:
     return {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
 
 
-def _longest(
+def _find_longest_prompt(
     model: ModelSpec,
     tokenizer: Any,
     tasks: Iterable[TaskDocuments],
@@ -166,7 +168,7 @@ def _longest(
             longest = max(longest, *_lengths(encoder, documents, task.sampling))
             check_fits(encoder, documents, task.sampling, window)
         except InputError as error:
-            note(f"{model.model} on {task.benchmark}/{task.task}: {plain(error)}")
+            note(f"{model.model} on {task.benchmark}/{task.task}: {describe_error(error)}")
     return longest
 
 
@@ -186,17 +188,17 @@ def _size(document: Document) -> int:
 
 
 def check_table(checks: Sequence[EntryCheck]) -> Table:
-    """A row for each entry."""
+    """The table of checks, with a row for each entry."""
     columns = ["commit", "architecture", "tokenizer", "longest", "context", "GB here", "download"]
     table = Table("model", *columns, "faults", title="What the entries would run")
     for check in checks:
         table.add(
             check.model,
-            (check.commit or DASH)[:7],
-            check.architecture or DASH,
-            check.tokenizer or DASH,
-            *(DASH if n is None else f"{n:,}" for n in (check.longest, check.context)),
-            *(DASH if n is None else f"{n:,.1f}" for n in (check.here_gb, check.download_gb)),
+            (check.commit or MISSING_CELL)[:7],
+            check.architecture or MISSING_CELL,
+            check.tokenizer or MISSING_CELL,
+            *(MISSING_CELL if n is None else f"{n:,}" for n in (check.longest, check.context)),
+            *(MISSING_CELL if n is None else f"{n:,.1f}" for n in (check.here_gb, check.download_gb)),
             str(len(check.faults)),
         )
     return table

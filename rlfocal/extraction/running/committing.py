@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_SECONDS_TO_WAIT = 30.0
-"""Seconds after which an answered partition waits no longer for others."""
+"""The seconds after which an answered partition is committed without waiting for others."""
 MAX_ROWS = 500_000
 """Rows of answers that are held in memory before they are committed."""
 
@@ -35,17 +35,17 @@ class AnsweredPartition(NamedTuple):
     job: Job
     partition: Partition
     folder: Path
-    """Of its shards, which go with the commit."""
+    """The folder of the partition's shards, which the commit deletes."""
     log_fields: dict[str, Any]
 
     @property
     def is_saved(self) -> bool:
-        """Whether its shards hold all of it: documents that are to be asked again are in none."""
+        """Whether the shards hold the whole partition: documents to be asked again are in none."""
         return not documents_to_ask(self.partition.rows)
 
 
 class Batch:
-    """What is answered and not committed yet, and the locks under which it was asked.
+    """The answers that are not committed yet, and the locks under which they were asked.
 
     It is committed once its first partition has waited long enough; a kill before leaves its shards.
     """

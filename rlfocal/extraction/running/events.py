@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Failure:
     benchmark: str
     task: str
     reason: str
-    """One plain sentence."""
+    """The reason of the failure, in one sentence."""
     lasting: bool = field(default=False, compare=False)
     """Whether a retry would fail the same way: a gated model, a wrong revision, a prompt that is too long."""
 
@@ -62,7 +62,7 @@ class ProbeBatch:
     model: str
     n_docs: int
     seconds: float
-    """Of the engine."""
+    """The seconds that the engine took."""
     n_so_far: int
     """Documents that the probe asked, earlier runs included."""
 
@@ -126,8 +126,8 @@ def explain(error: BaseException) -> str:
     """
     for cause in _causes(error):
         if (advice := _advice(cause)) is not None:
-            return f"{advice} ({plain(cause)})"
-    return plain(error)
+            return f"{advice} ({describe_error(cause)})"
+    return describe_error(error)
 
 
 def explain_kill(name: str) -> str:

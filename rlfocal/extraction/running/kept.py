@@ -132,9 +132,9 @@ class KeptAnswers(NamedTuple):
     """Answers to documents of a partition that are not asked for again."""
 
     shard: Shard
-    """With the seconds that an engine took for them."""
+    """The rows, with the seconds that an engine took for them."""
     paid: float
-    """Cents that probes paid for them."""
+    """The cents that probes paid for these answers."""
     about: dict[str, Any]
     """The evidence, and the versions that gave them."""
 
@@ -166,11 +166,11 @@ def find_kept(
             and json.loads(stored["versions"]).items() >= record["versions"].items()
         )
 
-    committed, probed = (list(filter(is_same, each)) for each in _stored(warehouse, job, record, there))
+    committed, probed = (list(filter(is_same, each)) for each in _read_records(warehouse, job, record, there))
     if not (committed or probed):
         return None
     first = [*committed, *probed][0]
-    whole = [_of_partition(warehouse, job, stored) for stored in committed]
+    whole = [_read_partition(warehouse, job, stored) for stored in committed]
     answered = {doc_id for shard in whole for doc_id in shard.rows["doc_id"].to_pylist()}
     wanted = {document.doc_id for document in job.task.documents} - answered
     newest: dict[int, Mapping[str, Any]] = {}
@@ -178,7 +178,7 @@ def find_kept(
         if stored["doc_id"] in wanted and _engine(stored) == _engine(first):
             newest.setdefault(stored["doc_id"], stored)
     answers = list(newest.values())
-    shard = merged([*whole, _of_probes(job, answers)])
+    shard = merge_shards([*whole, _read_probes(job, answers)])
     paid = sum(answer["paid"] or 0.0 for answer in answers)
     return KeptAnswers(
         shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])}
@@ -190,22 +190,22 @@ def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
 
 
-def merged(shards: Sequence[Shard]) -> Shard:
+def merge_shards(shards: Sequence[Shard]) -> Shard:
     """All of them in the order of documents."""
 
-    def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
         number = next(name for name in ("choice", "pass", "trace") if name in tables[0].column_names)
         return pa.concat_tables(tables).sort_by([("doc_id", "ascending"), (number, "ascending")])
 
     traces = [shard.traces for shard in shards if shard.traces is not None]
     return Shard(
-        joined([shard.rows for shard in shards]),
+        join_tables([shard.rows for shard in shards]),
         sum(shard.seconds for shard in shards),
-        joined(traces) if traces else None,
+        join_tables(traces) if traces else None,
     )
 
 
-def _stored(
+def _read_records(
     warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The partition's record, unless it is at fault, and what probes asked, the newest first."""
@@ -217,7 +217,7 @@ def _stored(
     )
 
 
-def _of_partition(warehouse: Warehouse, job: Job, record: Mapping[str, Any]) -> Shard:
+def _read_partition(warehouse: Warehouse, job: Job, record: Mapping[str, Any]) -> Shard:
     table, of = (
         ("choice_logprobs", CHOICE_SCHEMA) if job.task.sampling is None else ("answer_passes", PASS_SCHEMA)
     )
@@ -228,16 +228,16 @@ def _of_partition(warehouse: Warehouse, job: Job, record: Mapping[str, Any]) -> 
         )
         for name, schema in ((table, of), ("traces", TRACE_SCHEMA))
     )
-    return _chosen(job, rows, traces, record["seconds"] or 0.0)
+    return _select_rows(job, rows, traces, record["seconds"] or 0.0)
 
 
-def _of_probes(job: Job, answers: Sequence[Mapping[str, Any]]) -> Shard:
+def _read_probes(job: Job, answers: Sequence[Mapping[str, Any]]) -> Shard:
     name, of = ("choices", CHOICE_SCHEMA) if job.task.sampling is None else ("passes", PASS_SCHEMA)
     rows, traces = (rows_of_probe(answers, *each) for each in ((name, of), ("traces", TRACE_SCHEMA)))
-    return _chosen(job, rows, traces, sum(answer["seconds"] for answer in answers))
+    return _select_rows(job, rows, traces, sum(answer["seconds"] for answer in answers))
 
 
-def _chosen(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard:
+def _select_rows(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard:
     """The rows of the job's documents that are not asked again."""
     again = set(documents_to_ask(rows))
     kept = [document.doc_id for document in job.task.documents if document.doc_id not in again]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
 from rlfocal.extraction.engines.tokenizers import CHECK_TEXTS, Tokenization
@@ -24,7 +24,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
-from warehouse.alignment import refusal, shortening
+from warehouse.alignment import explain_shortening, refusal
 from warehouse.store import PartitionKey, PartitionRecord
 
 _version = cache(version)  # it reads a file, and each partition asks
@@ -79,12 +79,12 @@ def plan_extraction(
         for table in ("benchmarks", "tasks")
     }
     warehouse.put_models(models, facts)
-    committed = warehouse.committed()
+    committed = warehouse.committed_partitions()
     plans = find_missing(models, tasks, backend, committed, replace_documents=replace_documents)
     for plan in plans:
         for key in plan.covered:
             discard_leftovers(warehouse, key)
-    return plans if replace_documents else without_other_documents(plans, warehouse, committed)
+    return plans if replace_documents else refuse_other_documents(plans, warehouse, committed)
 
 
 def find_missing(
@@ -100,7 +100,7 @@ def find_missing(
 
     `local_only`: the hub is not asked.
     """
-    asked = {model.model: [task for task in tasks if task.asks(model.model)] for model in models}
+    asked = {model.model: [task for task in tasks if task.includes_model(model.model)] for model in models}
     return [
         _find_missing(model, asked[model.model], backend, committed, replace_documents, local_only)
         for model in models
@@ -133,7 +133,9 @@ def _find_missing(
             for key, task in zip(keys, tasks, strict=True)
         ]
     except Exception as error:
-        return MissingWork(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
+        return MissingWork(
+            model, tasks, reason=describe_error(error), is_lasting=not isinstance(error, HubError)
+        )
     jobs: list[Job] = []
     covered: list[PartitionKey] = []
     refused: list[Failure] = []
@@ -142,7 +144,7 @@ def _find_missing(
         there = committed.get(key)
         if is_covered(job, there):
             covered.append(key)
-        elif reason := refusal_to_shorten(job, there) or _misread(spec, tokenizer, job.task):
+        elif reason := refusal_to_shorten(job, there) or _explain_misreading(spec, tokenizer, job.task):
             refused.append(Failure("extract", *key, reason, lasting=True))
         else:
             jobs.append(job)
@@ -167,7 +169,7 @@ def _fingerprint(
     current = fingerprint(model, weights, task, backend, digest, head)
     if there is None:
         return current
-    texts = [*CHECK_TEXTS, *_texts(task.documents[:TRIED_DOCUMENTS], alone=task.unconditional)]
+    texts = [*CHECK_TEXTS, *_texts(task.documents[:TRIED_DOCUMENTS], unconditional=task.unconditional)]
     for tokens, of_head in product({digest, None}, {head, None}):
         older = fingerprint(model, weights, task, backend, tokens, of_head)
         if there.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
@@ -181,24 +183,24 @@ def _fingerprint(
     return current
 
 
-def _misread(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:
+def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:
     """Why the tokenizer must not read the task's documents."""
     if tokenizer is None:
         return None
     try:
-        tokenizer.check(model, _texts(task.documents, alone=task.unconditional))
+        tokenizer.check(model, _texts(task.documents, unconditional=task.unconditional))
     except InputError as error:
         return str(error)
     return None
 
 
-def _texts(documents: Sequence[Document], *, alone: bool) -> list[str]:
+def _texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
     """What documents ask, their continuations behind it; and these, if they are also scored on their own."""
     texts = []
     for document in documents:
         asked = document.context + "\n".join(content for _, content in document.messages or ())
         texts.append(asked + "".join(document.continuations))
-        texts += document.continuations if alone else ()
+        texts += document.continuations if unconditional else ()
     return texts
 
 
@@ -206,10 +208,10 @@ def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
     """Why the job may not replace a committed partition that is longer; None if it may."""
     if there is None or there.fault:
         return None
-    return shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
+    return explain_shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
 
 
-def without_other_documents(
+def refuse_other_documents(
     plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
 ) -> list[MissingWork]:
     """Refuses, before an engine works for hours, answers to other documents than other models answered."""
@@ -223,10 +225,10 @@ def without_other_documents(
         docs = pa.concat_tables([doc_rows(task) for task in answered])
         n_whole = {(task.benchmark, task.task): task.n_whole for task in answered}
         differing = warehouse.documents_differ(docs, n_whole)
-    return [_without(plan, differing, holders) for plan in plans]
+    return [_refuse_differing(plan, differing, holders) for plan in plans]
 
 
-def _without(
+def _refuse_differing(
     plan: MissingWork, differing: Mapping[tuple[str, str], Any], holders: Mapping[tuple[str, str], set[str]]
 ) -> MissingWork:
     jobs: list[Job] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engine import PaidEngine
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.partition import Job
@@ -18,7 +18,7 @@ from rlfocal.extraction.recording import log, measure, start_log, unanswered_doc
 from rlfocal.extraction.rows import probe_rows
 from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.kept import Shard, discard, probe_folder
-from rlfocal.extraction.running.missing import find_missing, without_other_documents
+from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
 from rlfocal.extraction.running.worker import MAX_UNANSWERED_SHARE, Extraction, answer, check, documents_alone
@@ -28,7 +28,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.writing import put_probe_answers
 
 Place = tuple[str, str]
-"""Benchmark and task."""
+"""A benchmark and one of its tasks."""
 Batch = Mapping[Place, Mapping[int, float]]
 """Documents to ask, by doc_id, each with the probability with which it was drawn."""
 Choose = Callable[[Warehouse], Batch]
@@ -61,7 +61,7 @@ def ask_documents(
     start_log()
     with open_warehouse(location) as warehouse:
         plans = find_missing([model], tasks, backend, {})
-        [plan] = without_other_documents(plans, warehouse, warehouse.committed())
+        [plan] = refuse_other_documents(plans, warehouse, warehouse.committed_partitions())
         reasons = [plan.reason, *(failure.reason for failure in plan.refused)]
         if reason := next(filter(None, reasons), None):
             raise (InputError if plan.is_lasting else RunError)(reason)
@@ -119,7 +119,7 @@ def _check_same(warehouse: Warehouse, probe_id: str, model: str, jobs: Sequence[
         )
 
 
-def _asked(warehouse: Warehouse, probe_id: str) -> set[tuple[Any, ...]]:
+def _find_asked(warehouse: Warehouse, probe_id: str) -> set[tuple[Any, ...]]:
     rows = "SELECT benchmark, task, doc_id FROM probe_answers WHERE probe_id = ?"
     return set(warehouse.rows(rows, [probe_id]))
 
@@ -132,7 +132,7 @@ def _find_new(
     Raises InputError for one that the task does not have.
     """
     left = {(*place, doc_id) for place, documents in chosen.items() for doc_id in documents}
-    left -= _asked(warehouse, probe_id)
+    left -= _find_asked(warehouse, probe_id)
     batch = []
     for job in jobs:
         place = job.task.benchmark, job.task.task
@@ -169,8 +169,10 @@ def _ask_batch(
             f"{len(missing)} of {len(made)} documents have no answer (a batch may lack "
             f"{MAX_UNANSWERED_SHARE:.0%} of them, or one); {missing[0]}"
         )
-    with warehouse.transaction(f"probe {model} with {counted(len(made), 'document')}"):
-        asked = _asked(warehouse, probe_id)  # where the lock was lost in the meantime, by another process
+    with warehouse.transaction(f"probe {model} with {count_noun(len(made), 'document')}"):
+        asked = _find_asked(
+            warehouse, probe_id
+        )  # where the lock was lost in the meantime, by another process
         new = [row for row in made if (row["benchmark"], row["task"], row["doc_id"]) not in asked]
         put_probe_answers(warehouse.connection, new)
     discard(folder)

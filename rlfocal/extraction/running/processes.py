@@ -33,7 +33,7 @@ _is_to_stop = threading.Event()
 
 
 class StoppedError(RunError):
-    """This process was asked to stop, and has work left."""
+    """A signal asked this process to stop while it had work left."""
 
 
 def check_not_stopped() -> None:

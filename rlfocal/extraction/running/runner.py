@@ -225,7 +225,7 @@ def run_jobs(
         arguments,
         at_once=at_once,
         on_event=on_event,
-        preload=_preloaded(backend, gpus),
+        preload=_list_preloads(backend, gpus),
         seconds=seconds,
         gpus=Placement(gpus, lease_folder(), widths, downloads.is_ready, budget) if downloads else None,
     )
@@ -233,11 +233,11 @@ def run_jobs(
 
 def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:
     """Begins what engines import, and then other modules, in the server that their processes fork from."""
-    if preloaded := _preloaded(backend, find_gpus_of(backend)):
+    if preloaded := _list_preloads(backend, find_gpus_of(backend)):
         start_fork_server((*preloaded, *and_then))
 
 
-def _preloaded(backend: str, gpus: Sequence[Device]) -> tuple[str, ...]:
+def _list_preloads(backend: str, gpus: Sequence[Device]) -> tuple[str, ...]:
     # CUDA reads its environment once: what a process is to see must be set before torch is imported.
     return () if gpus and gpus[0].product else ENGINE_MODULES.get(backend, ())
 

@@ -16,12 +16,13 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.engines.hardware import gpu_facts
-from rlfocal.extraction.estimate import GPUS, gpu_of, hours_of_choices
+from rlfocal.extraction.estimate import KNOWN_GPUS, gpu_of, hours_of_choices
 from rlfocal.extraction.partition import Job, is_covered
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
     CHOICE_SCHEMA,
     PASS_SCHEMA,
+    add_unconditional,
     choice_rows,
     doc_rows,
     documents_of_choices,
@@ -29,7 +30,6 @@ from rlfocal.extraction.rows import (
     prompt_rows,
     thought_rows,
     trace_rows,
-    with_unconditional,
 )
 from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
 from rlfocal.extraction.running.events import ConcurrentPartition, Event, Failure, Progress, explain
@@ -40,7 +40,7 @@ from rlfocal.extraction.running.kept import (
     discard_shards,
     find_kept,
     identity,
-    merged,
+    merge_shards,
     shard_folder,
 )
 from rlfocal.extraction.running.missing import refusal_to_shorten
@@ -77,12 +77,12 @@ class Extraction:
     warehouse: Warehouse
     send: Send
     jobs: Sequence[Job] = ()
-    """What it was started for."""
+    """The partitions that the process was started to extract."""
     stop_if_slower: bool = False
 
     @property
     def model(self) -> str:
-        """Its name in the pool."""
+        """The model's name in the pool."""
         return self.spec.model
 
     @cached_property
@@ -99,7 +99,7 @@ class Extraction:
     def _slower_hours(self, engine: Engine) -> str:
         """The planned hours of the jobs: each prompt read for each choice, and read once."""
         product = str(gpu_facts(engine.settings()).get("device_product", ""))
-        gpu = gpu_of(product) or GPUS["H100"]
+        gpu = gpu_of(product) or KNOWN_GPUS["H100"]
         once, each = hours_of_choices(self.spec, [job.task for job in self.jobs], gpu)
         return f"planned: {each:.2f} {gpu.name}-hours instead of {once:.2f}"
 
@@ -168,7 +168,7 @@ def _run(
     benchmark = jobs[0].task.benchmark
     if not batch.lock(benchmark, wait=wait):
         return False
-    committed = extraction.warehouse.committed(extraction.model, benchmark)
+    committed = extraction.warehouse.committed_partitions(extraction.model, benchmark)
     for job in jobs:
         key = job.key(extraction.model)
         try:
@@ -256,7 +256,7 @@ def answer(
     total: int | None = None,
     may_lack: float = MAX_UNANSWERED_SHARE,
 ) -> Shard:
-    """The rows of a job. The engine answers only documents that are kept in no way.
+    """The rows of a job. The engine answers only documents of which no answer is kept.
 
     `done` of `total` documents were answered before; None: the job's are all. `may_lack`: the share of its
     documents that may be left without an answer.
@@ -281,12 +281,12 @@ def answer(
         if isinstance(extraction.engine, PaidEngine):
             extraction.engine.forget()
         raise
-    answered = made[0] if len(made) == 1 else merged(made)
+    answered = made[0] if len(made) == 1 else merge_shards(made)
     if not texts:
         return answered
     alone = ALONE_SUFFIX + "\0".join(text for document in texts for text in document.continuations)
     scored = ask(texts, alone, None, done + len(documents))
-    rows = with_unconditional(answered.rows, scored.rows, task.documents)
+    rows = add_unconditional(answered.rows, scored.rows, task.documents)
     return Shard(rows, answered.seconds + scored.seconds, answered.traces)
 
 
@@ -324,7 +324,7 @@ def _answer_in_shards(
         missing = unanswered_documents(pa.concat_tables(each.rows for each in made))
         is_dead = number == 0 and len(missing) == len(group) == size
         if len(missing) > may_lack * len(task.documents) or is_dead:
-            raise RunError(_complaint(missing, done, extraction.record["settings"].get("url")))
+            raise RunError(_explain_unanswered(missing, done, extraction.record["settings"].get("url")))
         extraction.send(Progress(**about, done=done, total=total))
     traces = [shard.traces for shard in made if shard.traces is not None]
     return Shard(
@@ -334,10 +334,10 @@ def _answer_in_shards(
     )
 
 
-def _complaint(missing: Mapping[int, str], done: int, asked: object) -> str:
+def _explain_unanswered(missing: Mapping[int, str], done: int, n_documents: object) -> str:
     """Why a task fails that has too many documents without an answer."""
     [(first, reason), *_] = missing.items()
-    by = "" if asked is None else f" from {asked}"
+    by = "" if n_documents is None else f" from {n_documents}"
     return (
         f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MAX_UNANSWERED_SHARE:.0%} "
         f"of them); document {first}, {reason}{MISSING_ANSWER_ADVICE.get(reason.partition(':')[0], '')}"

@@ -27,9 +27,9 @@ class FusionAttribution(NamedTuple):
     """Fusion's answers to T documents, and its view of each slot and model."""
 
     slots: Ints
-    """(T,) as `Calls` numbers them; -1 for no answer"""
+    """(T,) the slots answered, as `Calls` numbers them; -1 for no answer"""
     distribution: Floats
-    """(T, C) its probability that each slot is right; all 0 without an answer"""
+    """(T, C) Fusion's probability that each slot is right; all 0 without an answer"""
     pulls: Floats | None
     """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
     on average, in nats; 0 for models that were not asked. None where logits are not a sum over models."""
@@ -40,7 +40,7 @@ class TrainedAgents(ABC):
     """One seed's agents; they see only the answers of the models they call."""
 
     method: str
-    """Their name in `evaluations.method`."""
+    """The method's name in `evaluations.method`."""
     benchmark: str
     kind: Kind
     models: tuple[str, ...]
@@ -96,7 +96,7 @@ class TrainedAgents(ABC):
         does.
         """
 
-    def within(self, budget: Budget) -> BudgetedAgents | None:
+    def hold_to_budget(self, budget: Budget) -> BudgetedAgents | None:
         """The same agents within a budget of calls or cents; None for a budget below their least cost."""
         unknown = (np.nan,) * len(self.models)
         costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
@@ -118,7 +118,7 @@ class BudgetedAgents:
     agents: TrainedAgents
     most: float
     costs: Floats | None
-    """(N,) of calls; None: 1 for each model"""
+    """(N,) the cost of a call of each model; None: 1 each"""
 
     def decide(self, calls: Calls) -> Answers:
         return self.agents.decide(calls, self.most, self.costs)
@@ -139,11 +139,11 @@ class Driver(Protocol):
         """Answers to this query have changed; whatever was derived from them is dropped."""
         ...
 
-    def wanted(self, given: QueryOutputs) -> Bools:
+    def choose_models(self, outputs: QueryOutputs) -> Bools:
         """(N,) the models that should have been asked by now."""
         ...
 
-    def fuse(self, given: QueryOutputs) -> FusedAnswer:
+    def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
         """The slot, and how likely it is right."""
         ...
 
@@ -205,15 +205,15 @@ On 16 constructed streams, a margin of 0 lost 0.2 points to noise where the stre
 answers just after a turn were 3 points worse.
 """
 PROBE_SHARE = 0.1
-"""Share of queries on which both agents and team are asked, to compare them."""
+"""The share of queries on which both agents and team are asked, so as to compare the two."""
 ALARM_PROBE_SHARE = 0.5
-"""The same while rewards are clearly below what train promised."""
+"""The share of queries that are probed while rewards are clearly below what train promised."""
 _EXPLORATION_BONUS = 0.5
 _PRIOR_LABELS = 20.0
 
 
 class Tracker:
-    """Which models are good now: accuracies that forget old labels, and a weighted vote of the best models.
+    """Tracks which models are good now: accuracies that forget old labels, and a weighted vote of the best.
 
     What Fusion learned on train is worth nothing once the stream changes; `rl_focal_sequential` then falls
     back on this vote, and is compared with it as labels come in. N models, teams of `size`; `train_accuracy`
@@ -230,7 +230,7 @@ class Tracker:
 
     @property
     def accuracy(self) -> Floats:
-        """(N,) as of now."""
+        """(N,) each model's accuracy, old labels forgotten"""
         accuracy: Floats = self._hits / self._seen
         return accuracy
 

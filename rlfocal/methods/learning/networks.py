@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, one_hot
 
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
 
 
 class Linear(nn.Module):
@@ -68,13 +68,13 @@ class Adam:
 
     @torch.no_grad()
     def step(self, by_parameter: Sequence[Tensor], share: float = 1.0) -> list[Tensor]:
-        """The same down these gradients, shaped like the parameters."""
+        """Takes one step down these gradients, which are shaped like the parameters."""
         gradients, norms = self._clip(by_parameter)
         self.steps += 1
-        first, second = (1 - beta**self.steps for beta in BETAS)
-        self.mean.lerp_(gradients, 1 - BETAS[0])
-        self.square.lerp_(gradients.square_(), 1 - BETAS[1])
-        deviation = (self.square / second).sqrt_().add_(EPSILON)
+        first, second = (1 - beta**self.steps for beta in ADAM_BETAS)
+        self.mean.lerp_(gradients, 1 - ADAM_BETAS[0])
+        self.square.lerp_(gradients.square_(), 1 - ADAM_BETAS[1])
+        deviation = (self.square / second).sqrt_().add_(ADAM_EPSILON)
         self.values.sub_((self.mean / deviation).mul_(self.rate * (share / first)))
         return norms
 
@@ -100,8 +100,8 @@ class Adam:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """For products this small, threads cost more than they gain, and their number would change sums.
+def use_one_thread() -> Iterator[None]:
+    """Limits torch to one thread: more cost time for small products, and would change sums.
 
     Applies to torch and to numpy's and scipy's linear algebra.
     """

@@ -15,7 +15,7 @@ from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from rlfocal.base.arrays import Floats
-from rlfocal.methods.learning.store import under
+from rlfocal.methods.learning.store import select_tensors
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
@@ -33,7 +33,7 @@ class QueryFeatures(NamedTuple):
     """
 
     surface_mean: Floats
-    """(13,)"""
+    """(13,) the mean of each surface feature on train"""
     surface_scale: Floats
     """(13,) 1 / standard deviation; 0 where a number never varies"""
     rarity: Floats
@@ -41,7 +41,7 @@ class QueryFeatures(NamedTuple):
     directions: Floats
     """(4096, D) principal directions of the train questions"""
     middle: Floats
-    """(D,) the mean train question along them"""
+    """(D,) the mean train question along the D directions"""
     gate_scale: Floats
     """(K,) 1 / standard deviation along the first directions"""
     landmarks: Floats
@@ -55,9 +55,7 @@ class QueryFeatures(NamedTuple):
 
     def curves(self, surface: Floats) -> Floats:
         """(T, D) Nyström features of a Gaussian kernel on surfaces (T, 13); 0 without a text."""
-        return np.asarray(_likeness(surface, self.landmarks) @ self.bends) * surface.any(
-            axis=1, keepdims=True
-        )
+        return np.asarray(_kernel(surface, self.landmarks) @ self.bends) * surface.any(axis=1, keepdims=True)
 
     def words(self, questions: Sequence[str]) -> Floats:
         """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
@@ -85,7 +83,7 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
     distinct = np.unique(standard.astype(np.float32), axis=0).astype(np.float64)
     places = np.linspace(0, len(distinct) - 1, min(landmarks, len(distinct))).round().astype(int)
     marks = distinct[places] if any(questions) else distinct[:0]
-    return mean, scale, marks, _bends(marks)
+    return mean, scale, marks, _whitening_matrix(marks)
 
 
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
@@ -115,31 +113,31 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks
 
 
 def query_tensors(queries: QueryFeatures) -> dict[str, Tensor]:
-    """The tensors by name."""
+    """The tensors of the features, by the names in a checkpoint."""
     return {f"queries.{n}": torch.from_numpy(v).to(torch.float32) for n, v in queries._asdict().items()}
 
 
 def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
     """The inverse of `query_tensors`."""
-    parts = under("queries.", tensors)
+    parts = select_tensors("queries.", tensors)
     return QueryFeatures(**{name: value.numpy().astype(np.float64) for name, value in parts.items()})
 
 
-def _likeness(some: Floats, others: Floats) -> Floats:
+def _kernel(some: Floats, others: Floats) -> Floats:
     """(T, L) exp(-|x - y|² / 10)"""
     squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
     return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * some @ others.T, 0.0)))
 
 
-def _bends(landmarks: Floats) -> Floats:
+def _whitening_matrix(landmarks: Floats) -> Floats:
     """(L, D) the inverse square root of the landmarks' kernel matrix, without tiny eigenvalues."""
-    values, vectors = np.linalg.eigh(_likeness(landmarks, landmarks))
+    values, vectors = np.linalg.eigh(_kernel(landmarks, landmarks))
     long = values > _MIN_DEVIATION
     return np.asarray(vectors[:, long] / np.sqrt(values[long]))
 
 
 def _has_text(questions: Sequence[str]) -> Floats:
-    """(T, 1) 1 or 0."""
+    """(T, 1) 1 where the question has text, else 0."""
     return np.array([[float(bool(text))] for text in questions]).reshape(-1, 1)
 
 

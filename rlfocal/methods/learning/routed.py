@@ -1,4 +1,4 @@
-"""Where answers are only graded, there is nothing to fuse: agents that ask one model, by the question."""
+"""Agents that ask one model, chosen by the question, where answers are only graded and cannot be fused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rlfocal.methods.routing import ask
 N_DIRECTIONS = 60
 """Principal directions of the questions' words."""
 WORDS_RIDGE, TASK_RIDGE = 10.0, 30.0
-"""By train rows of MMLU and BBH reduced to right or wrong."""
+"""The ridges of the words' weights and of the tasks', chosen on train rows of MMLU and BBH."""
 N_FOLDS = 5
 
 
@@ -42,7 +42,7 @@ class RoutedAgents(TrainedAgents):
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
-    """Those of train, if it has several; for any other task, the question's words decide."""
+    """The train tasks, if there are several; for any other task the question's words decide."""
     weights: Floats
     """(1 + tasks + D, N) of a constant, the task (one-hot) and the question's words"""
     kept: tuple[Deciding, ...]
@@ -67,8 +67,8 @@ class RoutedAgents(TrainedAgents):
         return FusionAttribution(slots, distribution, pulls=None)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """As frozen: labels change nothing."""
-        return decide(self, documents.unlabelled())
+        """Decides as when frozen: labels change nothing."""
+        return decide(self, documents.hide_labels())
 
     def least_cost(self, costs: Floats | None) -> float:
         return 1.0 if costs is None else float(costs.min())
@@ -101,16 +101,16 @@ class RoutedDriver:
     def forget(self) -> None:
         pass
 
-    def wanted(self, given: QueryOutputs) -> Bools:
-        live = np.where(given.is_down, -np.inf, self._scores)
-        return np.asarray(given.is_down | (np.arange(len(live)) == pick(live[None])[0]))
+    def choose_models(self, outputs: QueryOutputs) -> Bools:
+        live = np.where(outputs.is_down, -np.inf, self._scores)
+        return np.asarray(outputs.is_down | (np.arange(len(live)) == pick(live[None])[0]))
 
-    def fuse(self, given: QueryOutputs) -> FusedAnswer:
-        answered = given.asked & ~given.is_down & (given.slots >= 0)
+    def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
+        answered = outputs.asked & ~outputs.is_down & (outputs.slots >= 0)
         if not answered.any():
             return NO_ANSWER
         best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
-        return FusedAnswer(int(given.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
+        return FusedAnswer(int(outputs.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
 
 
 def pick(scores: Floats) -> Ints:
@@ -119,7 +119,7 @@ def pick(scores: Floats) -> Ints:
 
 
 def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
-    """The same agents for every seed; one model alone where routing is not better than it out of fold.
+    """Fits a router, the same for every seed; one model alone decides where routing is no better out of fold.
 
     Raises InputError as `check_train` does.
     """
@@ -133,7 +133,7 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     right = train.correct.astype(np.float64)
     weights = _fit(rows, right, ridge)
     names: tuple[Deciding, ...] = ("best single", "best single per question")
-    kept = choose_fallback(names, _out_of_fold(train, rows, right, ridge))
+    kept = choose_fallback(names, _decide_out_of_fold(train, rows, right, ridge))
     if kept == names[0]:
         # Shares of right answers alone; ties go as `order_by_answers` says.
         weights[1:] = 0.0
@@ -147,11 +147,11 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
 
 
 def _features(
-    queries: QueryFeatures, tasks: Sequence[str], questions: Sequence[str], of: Sequence[str]
+    queries: QueryFeatures, tasks: Sequence[str], questions: Sequence[str], task_names: Sequence[str]
 ) -> Floats:
     """(T, tasks + D) the task, one-hot, and the question's words."""
-    is_task = np.array(of, dtype=object)[:, None] == np.array(tasks, dtype=object)
-    return np.hstack([is_task.reshape(len(of), -1), queries.words(questions)])
+    is_task = np.array(task_names, dtype=object)[:, None] == np.array(tasks, dtype=object)
+    return np.hstack([is_task.reshape(len(task_names), -1), queries.words(questions)])
 
 
 def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
@@ -162,7 +162,7 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
     return np.vstack([mean - middle @ slopes, slopes])
 
 
-def _out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
+def _decide_out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
     """(2, T) whether the most accurate model is right, and the one picked for each document, by what was
     fitted without it."""
     fold = folds(train, N_FOLDS)
@@ -192,7 +192,7 @@ WEIGHTS_KEY = "router"
 
 
 def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
-    """Tensors by name."""
+    """The tensors of the agents, by the names in a checkpoint."""
     return {**query_tensors(agents.queries), WEIGHTS_KEY: torch.from_numpy(agents.weights)}
 
 

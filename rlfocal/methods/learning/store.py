@@ -55,19 +55,21 @@ class _Seal(BaseModel):
     sha256: str
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about: Mapping[str, Any]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], form: Format, metadata: Mapping[str, Any]
+) -> None:
     """Writes one file, which appears whole or not at all. Equal contents give equal bytes."""
     from safetensors.torch import save
 
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    header = {"format": form.name, "version": form.version, "about": dict(about)}
-    sealed = json.dumps(header | {"sha256": _digest(header, _parts(save(whole)))})
+    header = {"format": form.name, "version": form.version, "about": dict(metadata)}
+    sealed = json.dumps(header | {"sha256": _digest(header, _list_tensors(save(whole)))})
     write_file(path, save(whole, {_METADATA_KEY: sealed}))
 
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:
     """The JSON of a file, after its digest is checked. Raises UnusableError."""
-    return _about(_content(path), form)
+    return _read_metadata(_content(path), form)
 
 
 def trained_on(checkpoints: Path) -> set[int]:
@@ -84,7 +86,7 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
     from safetensors.torch import load
 
     content = _content(path)
-    about = _about(content, form)
+    about = _read_metadata(content, form)
     try:
         # Copied to where torch puts its own tensors: sums depend on how numbers are aligned.
         return about, {name: value.clone() for name, value in load(content).items()}
@@ -92,7 +94,7 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
         raise UnusableError(f"holds numbers of a kind that torch does not know ({error})") from error
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def select_tensors(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names start with `prefix`, with it removed."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
@@ -112,10 +114,10 @@ def _content(path: Path) -> bytes:
         raise UnusableError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _about(content: bytes, form: Format) -> dict[str, Any]:
+def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
     """The JSON beside the tensors, once the digest is known to match."""
     try:
-        parts = _parts(content)
+        parts = _list_tensors(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
     except (SafetensorError, ValueError, RecursionError) as error:
         raise UnusableError(f"is not a whole safetensors file ({error})") from error
@@ -135,7 +137,7 @@ def _about(content: bytes, form: Format) -> dict[str, Any]:
     return seal.about
 
 
-def _parts(content: bytes) -> list[tuple[str, dict[str, Any]]]:
+def _list_tensors(content: bytes) -> list[tuple[str, dict[str, Any]]]:
     """(name, its dtype, shape and data) of every tensor, by name."""
     return sorted(deserialize(content), key=lambda part: part[0])  # type: ignore[no-untyped-call]
 
@@ -163,7 +165,7 @@ class Header(BaseModel):
     history: tuple[Episode, ...]
 
     @classmethod
-    def about(cls, agents: Any) -> dict[str, Any]:
+    def make_metadata(cls, agents: Any) -> dict[str, Any]:
         """The fields to write for these agents."""
         fields = {name: getattr(agents, name) for name in cls.model_fields}
         return fields | {"config": asdict(agents.config)}
@@ -184,7 +186,7 @@ class UnfinishedTraining:
     path: Path
 
     @classmethod
-    def beside(
+    def locate(
         cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Any
     ) -> UnfinishedTraining:
         about = json.dumps([revision, rows.fingerprint(), list(seeds), asdict(settings)])
@@ -202,8 +204,8 @@ class UnfinishedTraining:
         except UnusableError:
             return None
 
-    def write(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-        write_tensors(self.path, tensors, TRAINING_FORMAT, about)
+    def write(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        write_tensors(self.path, tensors, TRAINING_FORMAT, metadata)
 
     def forget(self) -> None:
         """Deletes the file, once training is done."""

@@ -1,4 +1,4 @@
-"""Trained agents of the paper's RL-Focal: how they act frozen, for a Router, and as tensors in a file."""
+"""The trained agents of the paper's RL-Focal: frozen decisions, a driver for a Router, and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents
 from rlfocal.methods.learning.networks import SMALLEST_FLOAT, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
-from rlfocal.methods.learning.store import Header, UnusableError, under
+from rlfocal.methods.learning.store import Header, UnusableError, select_tensors
 from rlfocal.methods.rl_focal.candidates import SimplePolicies
 from rlfocal.methods.rl_focal.config import GatedConfig, PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
@@ -40,11 +40,11 @@ from rlfocal.statistics.windows import Outcomes, observed_metrics
 class FusionOutput(NamedTuple):
     """Fusion's answers to T documents."""
 
-    said: Answers
+    answers: Answers
     answer: Tensor
-    """(T,) the same among the slots that it sees"""
+    """(T,) the answers, as Fusion numbers the slots that it sees"""
     chances: Tensor
-    """(T, C) how likely it holds each of them to be right"""
+    """(T, C) Fusion's probability that each slot is right"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class PoolAgents(TrainedAgents):
     questions: Questions | None
     sizes: Sizes
     config: PoolConfig
-    simple: SimplePolicies | None = None
-    """None: whatever was learned decides."""
+    simple_policies: SimplePolicies | None = None
+    """The constant policies that may decide instead; None: what was learned always decides."""
     order: tuple[int, ...] = ()
     """(N,) the position among `models` of each model as the networks, the memory and the simple policies
     number them, so that names do not matter; empty: the same."""
@@ -72,39 +72,45 @@ class PoolAgents(TrainedAgents):
         """The documents with the models as the networks number them."""
         return documents.reorder(self.places) if self.order else documents
 
-    def heard(self, documents: Dataset, pools: Singles) -> Slots:
+    def read_slots(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(self.reorder(documents), self.sizes.slots)
         asked = torch.from_numpy(pools[:, self.places])
         return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
 
     @torch.no_grad()
-    def fuse(self, heard: Slots, about: Tensor) -> FusionOutput:
+    def fuse(self, slots: Slots, features: Tensor) -> FusionOutput:
         """The answers to T documents, from what is seen of them and question features (T, G): Fusion's or,
         where one model alone decides, its own."""
-        if self.is_alone(about):
-            voted = heard.distributions.sum(1)
-            logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), heard.open)
+        if self.is_alone(features):
+            voted = slots.distributions.sum(1)
+            logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), slots.open)
         else:
-            core = self.core(about)
+            core = self.core(features)
             if core is None or core is self.networks.fusion.core:
-                past = self.memory.past_rewards.expand(len(about), -1)
-                given = torch.cat([heard.distributions.flatten(1), past, about], -1)
-                logits = self.networks.fusion(given, heard.open)
+                past = self.memory.past_rewards.expand(len(features), -1)
+                given = torch.cat([slots.distributions.flatten(1), past, features], -1)
+                logits = self.networks.fusion(given, slots.open)
             else:
-                logits = mask_closed(core(core.evidence(heard.distributions, heard.open), about), heard.open)
+                logits = mask_closed(
+                    core(core.evidence(slots.distributions, slots.open), features), slots.open
+                )
         answer = modal_answer(logits)
-        slots = heard.at.gather(1, answer[:, None])[:, 0]
+        answered = slots.numbers.gather(1, answer[:, None])[:, 0]
         chances = torch.softmax(logits, -1)
-        chance = torch.where(slots >= 0, chances.gather(1, answer[:, None])[:, 0], 0)
-        answered = Answers(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
-        return FusionOutput(answered, answer, chances)
+        chance = torch.where(answered >= 0, chances.gather(1, answer[:, None])[:, 0], 0)
+        answers = Answers(answered.numpy().astype(np.int64), chance.numpy().astype(np.float64))
+        return FusionOutput(answers, answer, chances)
 
-    def core(self, about: Tensor) -> LogLinearCore | None:
+    def core(self, features: Tensor) -> LogLinearCore | None:
         """The log-linear core that fuses, by the budget that question features (T, G) tell; None for a Fusion
         without one."""
         own = self.networks.fusion.core
-        chosen = None if self.simple is None else self.simple.fusion(self.deciding(about), self._place(about))
+        chosen = (
+            None
+            if self.simple_policies is None
+            else self.simple_policies.fusion(self.find_fallback(features), self._place(features))
+        )
         if own is None or chosen is None:
             return own
         core = LogLinearCore(self.sizes, self.kind)
@@ -114,21 +120,21 @@ class PoolAgents(TrainedAgents):
     @property
     def kept(self) -> tuple[Deciding, ...]:
         """What decides within each budget, and last without one; empty where only what was learned can."""
-        return () if self.simple is None else self.simple.kept
+        return () if self.simple_policies is None else self.simple_policies.kept
 
     @property
     def team(self) -> Bools:
         """(N,) the models of the best constant pool, without a budget. Raises ValueError without one."""
-        if self.simple is None:
+        if self.simple_policies is None:
             raise ValueError("these agents hold no constant pool")
-        return np.asarray(self.simple.pools[-1].numpy()[np.argsort(self.places)] > 0)
+        return np.asarray(self.simple_policies.pools[-1].numpy()[np.argsort(self.places)] > 0)
 
-    def at_start(self) -> Self:
-        """The same agents before anything was trained. Raises ValueError without a constant pool."""
-        if self.simple is None:
+    def restore_start(self) -> Self:
+        """The same agents as before any training. Raises ValueError without a constant pool."""
+        if self.simple_policies is None:
             raise ValueError("these agents hold no constant pool")
-        start: list[Deciding] = ["start"] * len(self.simple.kept)
-        return replace(self, simple=self.simple._replace(kept=tuple(start)), history=())
+        start: list[Deciding] = ["start"] * len(self.simple_policies.kept)
+        return replace(self, simple_policies=self.simple_policies._replace(kept=tuple(start)), history=())
 
     @property
     def recent_accuracy(self) -> Floats:
@@ -143,23 +149,25 @@ class PoolAgents(TrainedAgents):
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """In models, those that the agents are told of."""
+        """The budgets, in models, that the agents can be told."""
         return () if self.questions is None else self.questions.budgets
 
-    def deciding(self, about: Tensor) -> Deciding:
+    def find_fallback(self, features: Tensor) -> Deciding:
         """What decides, by the budget that question features (T, G) tell, the same for all documents."""
-        return "learned" if self.simple is None else self.simple.kept[self._place(about)]
+        return "learned" if self.simple_policies is None else self.simple_policies.kept[self._place(features)]
 
-    def is_alone(self, about: Tensor) -> bool:
+    def is_alone(self, features: Tensor) -> bool:
         """Whether one model alone decides, there."""
-        return self.deciding(about) in ("best single", "best single per task")
+        return self.find_fallback(features) in ("best single", "best single per task")
 
-    def _place(self, about: Tensor) -> int:
-        """Where the budget that they tell stands among `budgets`; after them all if there is none."""
-        told = about[:1, about.shape[1] - len(self.budgets) :]
+    def _place(self, features: Tensor) -> int:
+        """The position in `budgets` of the budget that features (T, G) hold; the number of budgets without
+        one.
+        """
+        told = features[:1, features.shape[1] - len(self.budgets) :]
         return int(told.argmax()) if told.any() else len(self.budgets)
 
-    def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
+    def read_question_features(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
         """(T, G) question features, for answers within one of the budgets or none."""
         if self.questions is None:
             return torch.zeros(len(documents), 0)
@@ -175,30 +183,32 @@ class PoolAgents(TrainedAgents):
         observed = decider_observation(
             looked_back.members, observed_metrics(looked_back, self.config.shape.metrics)
         )
-        return self.networks.decider.of_pool(observed[0])[0]
+        return self.networks.decider.pool_logits(observed[0])[0]
 
     @torch.no_grad()
-    def of_question(self, about: Tensor) -> Tensor:
+    def question_logits(self, features: Tensor) -> Tensor:
         """(..., N) what question features (..., G) add to those logits."""
-        return to_decider(about, len(self.budgets)) @ self.networks.decider.question
+        return to_decider(features, len(self.budgets)) @ self.networks.decider.question
 
     def pools(
-        self, about: Tensor, choose: Callable[[Singles, Singles], Singles],
+        self, features: Tensor, choose: Callable[[Singles, Singles], Singles],
         pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
     ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
         first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool.
         `choose` sees models as the networks number them."""
-        deciding, back = self.deciding(about), np.argsort(self.places)
-        if self.simple is not None and deciding != "learned":
-            constant = self.simple.logits(deciding, self._place(about), about[:, 1 : 1 + len(self.tasks)])
+        deciding, back = self.find_fallback(features), np.argsort(self.places)
+        if self.simple_policies is not None and deciding != "learned":
+            constant = self.simple_policies.logits(
+                deciding, self._place(features), features[:, 1 : 1 + len(self.tasks)]
+            )
             rows = [choose(logits, logits) for logits in constant.numpy()]
-            return np.array(rows, dtype=np.float32).reshape(len(about), len(self.models))[:, back]
+            return np.array(rows, dtype=np.float32).reshape(len(features), len(self.models))[:, back]
         after = {} if after is None else after
         pool = self.memory.pool.numpy() if pool is None else pool[self.places]
-        pools = np.zeros((len(about), len(self.models)), dtype=np.float32)
+        pools = np.zeros((len(features), len(self.models)), dtype=np.float32)
         # In numpy, which takes a tenth of torch's time per document.
-        for row, of_question in enumerate(self.of_question(about).numpy()):
+        for row, of_question in enumerate(self.question_logits(features).numpy()):
             key = pool.tobytes()
             if key not in after:
                 after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
@@ -222,26 +232,27 @@ class PoolAgents(TrainedAgents):
         it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
         does.
         """
-        if size is not None and self.simple is not None:  # pools of a size are the Decider's, chosen or not
-            return replace(self, simple=None).decide(calls, most, costs, size)
+        # Pools of a size are the Decider's, whether it is what decides or not.
+        if size is not None and self.simple_policies is not None:
+            return replace(self, simple_policies=None).decide(calls, most, costs, size)
         self.check(calls)
         costs = None if costs is None else costs[self.places]
-        told = self._told(most if size is None else size, costs)
-        about = self.known(calls, told)
+        told = self._read_budget(most if size is None else size, costs)
+        about = self.read_question_features(calls, told)
         if size is None and not self.is_alone(about):
             size = told
         choose = partial(chosen_pool, most=most, size=size, costs=costs)
-        pools = self._standing(self.pools(about, choose), calls.down)
-        return self.fuse(self.heard(calls.call(pools > 0), pools), about).said
+        pools = self._replace_failed(self.pools(about, choose), calls.down)
+        return self.fuse(self.read_slots(calls.call(pools > 0), pools), about).answers
 
     @torch.no_grad()
     def account(self, calls: Calls) -> FusionAttribution:
         self.check(calls)
-        about = self.known(calls)
-        pools = self._standing(self.pools(about, chosen_pool), calls.down)
-        heard = self.heard(calls.call(pools > 0), pools)
+        about = self.read_question_features(calls)
+        pools = self._replace_failed(self.pools(about, chosen_pool), calls.down)
+        heard = self.read_slots(calls.call(pools > 0), pools)
         answered, answer, chances = self.fuse(heard, about)
-        slot_of = heard.at.numpy()
+        slot_of = heard.numbers.numpy()
         rows, slots = np.nonzero(slot_of >= 0)
         distribution = np.zeros((len(calls), max(int(slot_of.max(initial=0)) + 1, self.sizes.slots)))
         distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
@@ -253,7 +264,7 @@ class PoolAgents(TrainedAgents):
         added = added[:, np.argsort(self.places)]
         return FusionAttribution(answered.slots, distribution, pulls(added, answer, heard.open))
 
-    def _standing(self, pools: Singles, down: Bools) -> Singles:
+    def _replace_failed(self, pools: Singles, down: Bools) -> Singles:
         """The pools (T, N) once others stand in; models that are down do not change later pools."""
         if not down.any():
             return pools
@@ -261,7 +272,7 @@ class PoolAgents(TrainedAgents):
         accuracy = self.recent_accuracy[places]
         return stand_ins(pools[:, places] > 0, down[places], accuracy).astype(np.float32)[:, back]
 
-    def _told(self, most: float, costs: Floats | None) -> int | None:
+    def _read_budget(self, most: float, costs: Floats | None) -> int | None:
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
         unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
         whatever the question; the smallest if there is none."""
@@ -369,25 +380,25 @@ class PoolDriver:
 
     def begin(self, question: str, task: str) -> None:
         self._about = (question, task)
-        self._known = self._agents.known(self._agents.document(question, task))
+        self._known = self._agents.read_question_features(self._agents.document(question, task))
         self._pool = self._agents.pools(self._known, chosen_pool, self._pool, self._after)[0]
 
     def forget(self) -> None:
         pass
 
-    def wanted(self, given: QueryOutputs) -> Bools:
+    def choose_models(self, outputs: QueryOutputs) -> Bools:
         """The pool and, for each of its models that is down, the best other one that is not."""
         pool = self._pool > 0
-        return np.asarray(pool | (self._agents._standing(self._pool[None], given.is_down)[0] > 0))
+        return np.asarray(pool | (self._agents._replace_failed(self._pool[None], outputs.is_down)[0] > 0))
 
-    def fuse(self, given: QueryOutputs) -> FusedAnswer:
-        if not given.probs.any():
+    def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
+        if not outputs.probs.any():
             return NO_ANSWER
-        answered = given.asked & ~given.is_down
-        asked = self.wanted(given) & answered
+        answered = outputs.asked & ~outputs.is_down
+        asked = self.choose_models(outputs) & answered
         pool = (asked if asked.any() else answered).astype(np.float32)
-        heard = self._agents.heard(self._agents.document(*self._about, given), pool[None])
-        slots, probability = self._agents.fuse(heard, self._known).said
+        heard = self._agents.read_slots(self._agents.document(*self._about, outputs), pool[None])
+        slots, probability = self._agents.fuse(heard, self._known).answers
         assert probability is not None
         return FusedAnswer(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NO_ANSWER
 
@@ -414,8 +425,8 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
-    if agents.simple is not None:
-        parts = agents.simple._asdict().items()
+    if agents.simple_policies is not None:
+        parts = agents.simple_policies._asdict().items()
         tensors |= {f"floor.{name}": value for name, value in parts if isinstance(value, Tensor)}
     return tensors
 
@@ -424,15 +435,15 @@ def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mappi
     """The inverse of `to_parts`."""
     with torch.device("meta"):
         networks = Networks(header.sizes, header.config, torch.Generator(), header.kind)
-    stored = {name: value.squeeze(0) for name, value in under("agents.", tensors).items()}
+    stored = {name: value.squeeze(0) for name, value in select_tensors("agents.", tensors).items()}
     networks.load_state_dict(stored, assign=True)
     fields, questions = header.fields(), None
     tasks, kept = fields.pop("tasks"), fields.pop("kept")
     if header.config.shape.sees_questions:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
-    memory = Memory(**under("memory.", tensors))
-    simple = SimplePolicies(**under("floor.", tensors), kept=kept) if kept else None
+    memory = Memory(**select_tensors("memory.", tensors))
+    simple = SimplePolicies(**select_tensors("floor.", tensors), kept=kept) if kept else None
     if simple is not None and len({part is None for part in simple[3:]}) > 1:
         raise UnusableError("holds only a part of the simple policies")
-    return agents(networks=networks, memory=memory, questions=questions, simple=simple, **fields)
+    return agents(networks=networks, memory=memory, questions=questions, simple_policies=simple, **fields)

@@ -44,8 +44,9 @@ MAX_NESTED_DOCUMENTS = 1_000
 TASK_PRIOR_DOCUMENTS = 30.0
 """How many documents of a task a model's accuracy over all tasks counts as."""
 _LOGIT_SCALES = np.logspace(-1.5, 1.5, 49)
-TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
-"""Of a fit's gradient, times the root of the number of documents, which its noise grows with."""
+FIT_TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
+"""The gradient's norm at which a fit ends, per root of the number of documents, with which its noise
+grows."""
 
 
 class SimplePolicies(NamedTuple):
@@ -64,7 +65,7 @@ class SimplePolicies(NamedTuple):
     slots: Tensor | None = None
     """(K, N·C, C) what its models' slots tell of the others; (K, 0, C) for free answers"""
     bias: Tensor | None = None
-    """(K, G, C) its biases; (K, 0, C) for free answers"""
+    """(K, G, C) the biases at each place; (K, 0, C) for free answers"""
 
     def logits(self, deciding: Deciding, place: int, tasks: Tensor) -> Tensor:
         """(T, N) branch logits of a constant policy, for one-hot `tasks` (T, tasks)."""
@@ -97,7 +98,7 @@ class SimpleCandidates(NamedTuple):
     """What the ridges are multiplied by, of the trained Fusion without a budget."""
     names: tuple[Deciding, ...]
     """(J,) the policies, from the simplest"""
-    earned: Floats
+    rewards: Floats
     """(K, J, T) what each earns out of fold at each place: 1 for a right answer, less the penalty for each
     model asked; (K, J, 0) where there are too few documents to hold some out"""
     selected: SelectedPools
@@ -139,7 +140,7 @@ def fit_simple(
     strength = chosen.strength[chosen.size - 1]
     earned, as_selected = np.zeros((len(places), 3, 0)), np.zeros((len(places), 0))
     if held_out is not None:
-        earned = _earned(held_out, questions.budgets, config)
+        earned = _reward_candidates(held_out, questions.budgets, config)
         as_selected = _earned_as_selected(held_out, places, chosen, config)
     return SimpleCandidates(
         policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"), earned, chosen,
@@ -156,11 +157,11 @@ class PoolTrials(NamedTuple):
     most: int
 
     def fit_place(
-        self, train: Dataset, about: Tensor, core: LogLinearCore, members: Ints, strength: float
+        self, train: Dataset, features: Tensor, core: LogLinearCore, members: Ints, strength: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(N,) the start's weights, and (G, N), (N·C, C) and (G, C) the trained Fusion of one pool."""
         sizes, size = self.sizes, len(members)
-        examples = self.examples(train, about, core, members)
+        examples = self.examples(train, features, core, members)
         scale = _scale(examples, core.weight[0, members].double())
         start = core.weight[0] * scale
         weight = torch.zeros(sizes.question, sizes.models, dtype=torch.float64)
@@ -170,7 +171,7 @@ class PoolTrials(NamedTuple):
         if np.isfinite(strength):
             offset = (examples.rows.shared[..., :size] @ start[members].double())[None]
             fitted = self.fit(examples, [size], [strength], offset, is_biased)
-            n_about = about.shape[1] - self.columns.budgets
+            n_about = features.shape[1] - self.columns.budgets
             weight[:n_about, members] = fitted.shared[0].view(n_about, size)
             if is_biased:
                 own = fitted.own[0]
@@ -181,18 +182,18 @@ class PoolTrials(NamedTuple):
             return start, weight, slots.flatten(0, 1)[:0], bias[:0]
         return start, weight, slots.flatten(0, 1), bias
 
-    def examples(self, rows: Dataset, about: Tensor, core: LogLinearCore, members: Ints) -> FusionExamples:
+    def examples(self, rows: Dataset, features: Tensor, core: LogLinearCore, members: Ints) -> FusionExamples:
         """What Fusion sees of the documents if the members are asked, in their order."""
         probs, n_choices = slot_inputs(rows, self.sizes.slots)
         pool = torch.zeros(len(rows.models))
         pool[members] = 1
         slots = build_slots(probs, n_choices, pool.expand(len(rows), -1), rows.kind, self.sizes.slots)
         labels = torch.from_numpy(rows.labels)
-        is_right = (slots.at == labels[:, None]) & slots.open
+        is_right = (slots.numbers == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         seen = core.evidence(slots.distributions, slots.open)
         shared = seen.shared[:, members].transpose(1, 2).double()  # (T, C, m)
-        told = about[:, : about.shape[1] - self.columns.budgets].double()
+        told = features[:, : features.shape[1] - self.columns.budgets].double()
         own = shared.new_zeros(len(rows), 0)
         if rows.kind == "choices":
             own = torch.cat([seen.own[:, members].flatten(1).double(), told[:, 1:]], 1)
@@ -201,12 +202,12 @@ class PoolTrials(NamedTuple):
 
     def fit(
         self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
-        is_biased: bool, tolerance: float = TOLERANCE,
+        is_biased: bool, tolerance: float = FIT_TOLERANCE,
     ) -> Weights:  # fmt: skip
         """What to add to the start's logits, `offset` (sizes, T, C): a problem for each size and strength."""
         rows, config, columns = examples.rows, self.config, self.columns
         told = columns._replace(budgets=0)
-        ridges = told.each(config.weight_ridge, config.task_ridge, config.words_ridge, 0.0)
+        ridges = told.expand(config.weight_ridge, config.task_ridge, config.words_ridge, 0.0)
         of_question = torch.tensor(ridges, dtype=torch.float64)
         m = rows.shared.shape[2] // len(ridges)
         shared, own, bias = [], [], []
@@ -232,7 +233,7 @@ class FusionExamples(NamedTuple):
     """T documents as Fusion sees them."""
 
     rows: RegressionRows
-    """Its features; the first of `shared` are the members' outputs"""
+    """The examples' features; the first of `shared` are the members' outputs."""
     is_right: Tensor
     """(T, C) whether the slot is right"""
 
@@ -241,7 +242,7 @@ class HeldOutPools(NamedTuple):
     """Constant pools of each size with each prior, from the strongest, tried out of fold."""
 
     fold: Ints
-    """(T,)"""
+    """(T,) the fold that each document is held out in"""
     right: Bools
     """(sizes, strengths, T) whether they are right; the first strength is the start"""
     score: Floats
@@ -254,12 +255,12 @@ class SelectedPools(NamedTuple):
     """What is used of the constant pools."""
 
     size: int
-    """Of the pool without a budget"""
+    """The size of the pool without a budget."""
     strength: tuple[float, ...]
-    """Of each size; infinite for the start"""
+    """The prior's strength at each size; infinite for the start."""
 
 
-def _hold_out(tried: PoolTrials, train: Dataset, about: Tensor, order: Ints) -> HeldOutPools:
+def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
     """Fits every pool to the documents of all other folds, and tries it on each fold."""
     n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
     shape = (tried.most, len(strengths), n)
@@ -286,8 +287,8 @@ def _hold_out(tried: PoolTrials, train: Dataset, about: Tensor, order: Ints) -> 
         for sizes in groups:
             members = order[: max(sizes)]
             m = len(members)
-            learned = tried.examples(fitted, about[rest], core, members)
-            unseen = tried.examples(tested, about[out], core, members)
+            learned = tried.examples(fitted, features[rest], core, members)
+            unseen = tried.examples(tested, features[out], core, members)
             starts = [core.weight[0, members].double() * (torch.arange(m) < size) for size in sizes]
             weights = torch.stack([start * _scale(learned, start) for start in starts])
             offset, offset_out = (
@@ -334,7 +335,7 @@ def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Selecte
     return SelectedPools(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
 
 
-def _earned(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
+def _reward_candidates(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
     """(K, 3, T) what the best single model, the start and the trained pool earn at each place; sizes and
     strengths are chosen on the other folds."""
     n = len(held.fold)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.methods.checking import Share, checked
 from rlfocal.statistics.metrics import METRICS
 
@@ -16,7 +16,7 @@ ALL_HISTORY_BELOW = 600
 
 def _check_metric(metric: str) -> str:
     if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
+        raise unknown_name("metric", metric, METRICS)
     return metric
 
 
@@ -32,12 +32,12 @@ class NetworkShape(NamedTuple):
     sees_questions: bool = True
     branching: bool = True
     decider_hidden: tuple[int, ...] | None = None
-    """None: no trunk"""
+    """The sizes of the Decider's hidden layers; None: it has no trunk."""
     log_linear: bool = True
     fusion_hidden: tuple[int, ...] = ()
     vote_weight: float = 0.0
     critic_hidden: tuple[int, ...] | None = None
-    """None: no critic"""
+    """The sizes of the critic's hidden layers; None: there is no critic."""
     actor_gain: float = 0.0
 
 
@@ -53,8 +53,8 @@ class PoolConfig:
     """Models asked per document, at most, on the average over train: a multiplier on the pool's size rises
     while it is not so, and at the end all branches are lowered alike (ours). 0: no such limit (paper)."""
     budgets: tuple[PositiveInt, ...] = (1, 2, 3, 4)
-    """In models, which both agents are told of and learn to act within, beside `mean_pool` (ours); those that
-    are no limit are left out."""
+    """Numbers of models that both agents are told and learn to act within, beside `mean_pool` (ours). Those
+    that limit nothing are left out."""
     word_directions: NonNegativeInt = 4
     """How many principal directions of the questions' words they see (ours)."""
     log_linear_start: float = 3.0
@@ -83,7 +83,7 @@ class PoolConfig:
     branch_task_ridge: NonNegativeFloat = 0.1
     """Prior on what a task adds to the Decider's branches."""
     branch_words_ridge: NonNegativeFloat = 10.0
-    """Prior on what the question's words add to them."""
+    """Prior on what the question's words add to the branches' logits."""
     core_rate: PositiveFloat = 0.02
     """Adam learning rate of the log-linear core (ours)."""
     question_rate: PositiveFloat = 0.1
@@ -109,7 +109,7 @@ class GatedConfig(PoolConfig):
     steps: PositiveInt = 300
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
-    """Train documents in each of them, at most."""
+    """The largest number of train documents in a gradient step."""
     revision: ClassVar[int] = 5
 
 

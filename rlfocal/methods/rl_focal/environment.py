@@ -42,7 +42,7 @@ class Slots(NamedTuple):
     """(G, N, C) the selected models' probabilities, 0 for the others."""
     open: Tensor
     """(G, C) whether the slot exists."""
-    at: Tensor
+    numbers: Tensor
     """(G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
 
 
@@ -52,11 +52,11 @@ class Memory(NamedTuple):
     predictions: Tensor
     """(w, N) what the models answered to the last documents, int64"""
     labels: Tensor
-    """(w,) int64"""
+    """(w,) the labels of the last documents, int64"""
     past_rewards: Tensor
-    """(k,)"""
+    """(k,) the last rewards"""
     pool: Tensor
-    """(N,) 0 or 1"""
+    """(N,) the last pool, 0 or 1 for each model"""
 
 
 class Rollout(NamedTuple):
@@ -75,13 +75,13 @@ class Rollout(NamedTuple):
     rewards: Tensor
     """(L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
     right: Tensor
-    """(L, B, Q) 0 or 1"""
+    """(L, B, Q) whether each sampled answer is right, 0 or 1"""
     rows: Tensor
-    """(L, B) the documents"""
+    """(L, B) the positions of the documents"""
 
     @property
     def sizes(self) -> Tensor:
-        """(L, B) models asked"""
+        """(L, B) the number of models asked"""
         return self.pools.sum(-1)
 
 
@@ -129,7 +129,7 @@ class DocumentStream:
         """What Fusion chooses among: `pools` (D, N) or (P, D, N) asked about the documents `rows` (D,)."""
         return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
 
-    def right(self, pools: Tensor, rows: Tensor) -> Tensor:
+    def mark_right(self, pools: Tensor, rows: Tensor) -> Tensor:
         """(D, P) whether the plurality of `pools` (D, P, N) is right about their document, `rows` (D,)."""
         return self._outcomes.right_on(pools, rows)
 
@@ -182,7 +182,7 @@ class Environment:
         self._pools = torch.ones((self.n_parallel, self.stream.n_models))
         self._past = torch.zeros((self.n_parallel, self.config.past_rewards))
 
-    def go_on_from(self, pool: Tensor, past_rewards: Tensor) -> None:
+    def resume_from(self, pool: Tensor, past_rewards: Tensor) -> None:
         """Puts every environment at its start, but with this pool (N,) and these past rewards (k,)."""
         self.reset()
         self._pools = pool.expand_as(self._pools).clone()
@@ -197,18 +197,20 @@ class Environment:
         """
         decider, pools = self._choose(length, choose)
         rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
-        slots = self.stream.slots(self._by_document(pools), rows.flatten())
-        outputs = self._by_environment(slots.distributions.flatten(2))
-        is_open = self._by_environment(slots.open)
-        question = self._about(rows)
+        slots = self.stream.slots(self._group_by_document(pools), rows.flatten())
+        outputs = self._group_by_environment(slots.distributions.flatten(2))
+        is_open = self._group_by_environment(slots.open)
+        question = self._read_question_features(rows)
         if fuse is None:
-            asked = self._by_document(pools).transpose(0, 1)
-            right = self._by_environment(self.stream.right(asked, rows.flatten()).T[..., None])
+            asked = self._group_by_document(pools).transpose(0, 1)
+            right = self._group_by_environment(self.stream.mark_right(asked, rows.flatten()).T[..., None])
             answers = right.new_zeros(0)
             past = torch.cat([self._past, (2 * right[..., 0] - 1).T], -1)
         else:
             labels = self.stream.labels[rows].view(-1, 1)
-            is_right = self._by_environment(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
+            is_right = self._group_by_environment(
+                ((slots.numbers == labels) & (slots.numbers >= 0)).to(outputs.dtype)
+            )
             answers, past = self._answer(is_right, fuse(outputs, is_open, question))
             right = is_right.gather(-1, answers)
         k = self._past.shape[-1]
@@ -250,10 +252,10 @@ class Environment:
         observed = observed.transpose(0, 1).reshape(self.n_parallel, -1)
         # No action depends on what follows the last document.
         rows = (self._starts + t).clamp(max=self.stream.n_documents - 1)
-        question = to_decider(self._about(rows[None])[0], self.n_budgets)
+        question = to_decider(self._read_question_features(rows[None])[0], self.n_budgets)
         return torch.cat([observed, question], -1)
 
-    def _about(self, rows: Tensor) -> Tensor:
+    def _read_question_features(self, rows: Tensor) -> Tensor:
         """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
         about = self.stream.questions[rows]
         if self.n_budgets:
@@ -273,12 +275,12 @@ class Environment:
             earned[:, t + k] = worth[t].gather(-1, answers[-1][:, :1])[:, 0]
         return torch.stack(answers), earned
 
-    def _by_document(self, by_environment: Tensor) -> Tensor:
+    def _group_by_document(self, by_environment: Tensor) -> Tensor:
         """(L, B, ...) -> (copies, L·stretches, ...)."""
         shape = (-1, self.copies, self.stretches, *by_environment.shape[2:])
         return by_environment.view(shape).transpose(0, 1).flatten(1, 2)
 
-    def _by_environment(self, by_document: Tensor) -> Tensor:
+    def _group_by_environment(self, by_document: Tensor) -> Tensor:
         """(copies, L·stretches, ...) -> (L, B, ...)."""
         shape = (self.copies, -1, self.stretches, *by_document.shape[2:])
         return by_document.reshape(shape).transpose(0, 1).flatten(1, 2)
@@ -361,8 +363,8 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
 
 
 def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
-    """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
-    first = _first_learned(stream)
+    """An environment with the configured number of stretches, or fewer if that leaves out fewer documents."""
+    first = _first_learned_document(stream)
     room = stream.n_documents - first
     most = min(config.stretches, room)
     stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
@@ -374,11 +376,11 @@ def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: 
 
 def tail_environment(stream: DocumentStream, config: RLFocalConfig) -> Environment:
     """The last T_u train documents: where a stream stands when test begins."""
-    first = max(_first_learned(stream), stream.n_documents - config.update_period)
+    first = max(_first_learned_document(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
-def _first_learned(stream: DocumentStream) -> int:
+def _first_learned_document(stream: DocumentStream) -> int:
     """The first document with a full window before it, or the very first."""
     return stream.window if stream.window < stream.n_documents else 0

@@ -30,7 +30,7 @@ from rlfocal.methods.rl_focal.training import (
     finish,
     fit_and_choose,
     prepare,
-    start,
+    start_training,
     train_each,
 )
 
@@ -44,18 +44,18 @@ class TrainOutputs(NamedTuple):
     """What all models say about each of T train documents, and which slot is right."""
 
     outputs: Tensor
-    """(T, N, C)"""
+    """(T, N, C) the models' probabilities of each slot"""
     exists: Tensor
-    """(T, C)"""
+    """(T, C) whether the slot exists"""
     gold: Tensor
     """(T,) -1 where no slot is right"""
     questions: Tensor
-    """(T, G)"""
+    """(T, G) the question features"""
 
     @classmethod
     def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> TrainOutputs:
         """The outputs, read from `slots` for which all models were asked."""
-        is_right = (slots.at == labels[:, None]) & slots.open
+        is_right = (slots.numbers == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         return cls(slots.distributions, slots.open, gold, questions)
 
@@ -67,12 +67,12 @@ class GatedLearner:
         self,
         networks: Networks,
         config: GatedConfig,
-        everyone: TrainOutputs,
+        outputs: TrainOutputs,
         questions: Questions,
         kind: Kind,
     ) -> None:
         assert networks.fusion.core is not None
-        self.networks, self.config, self.everyone, self.kind = networks, config, everyone, kind
+        self.networks, self.config, self.everyone, self.kind = networks, config, outputs, kind
         self.columns, self.core = questions.columns, networks.fusion.core
         self.multiplier = Multiplier(questions.budgets, config.mean_pool)
         mask = nn.ParameterList([networks.decider.question])
@@ -89,7 +89,7 @@ class GatedLearner:
         draws = torch.rand(logits.shape, generator=generator)
         pools = sample_pool(logits, logistic_noise(draws)).detach()
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).T  # (K, M)
-        worth = self._worth(rows, about, pools, self.multiplier.values @ within)
+        worth = self._weigh_pools(rows, about, pools, self.multiplier.values @ within)
         chances = torch.sigmoid(logits)
         self.multiplier.adapt(chances.detach().sum(-1), within)
         asks = (chances * worth.gain).sum(-1).mean()
@@ -115,19 +115,19 @@ class GatedLearner:
             self.everyone.questions.dtype
         )
 
-    def _worth(self, rows: Tensor, about: Tensor, pools: Tensor, multiplier: Tensor) -> PoolValues:
+    def _weigh_pools(self, rows: Tensor, features: Tensor, pools: Tensor, multiplier: Tensor) -> PoolValues:
         everyone = self.everyone
         exists = everyone.exists[rows]
-        added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), about)
+        added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), features)
         given = everyone.outputs[rows] > 0 if self.kind == "answers" else None
         return weigh_pools(
-            added, self.core.biases(about), pools, exists, given, everyone.gold[rows],
+            added, self.core.biases(features), pools, exists, given, everyone.gold[rows],
             self.config.size_penalty, multiplier[..., None],
         )  # fmt: skip
 
 
 class PoolValues(NamedTuple):
-    """What pools are worth."""
+    """What each of several pools earns on each document."""
 
     gain: Tensor
     """(M, N) log score minus costs with the model, less the same without it, all else equal; detached"""
@@ -206,11 +206,11 @@ def train(
     return train_each(seeds, train_seed, on_progress)
 
 
-def _fit(of: TrainingSetup, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
+def _fit(setup: TrainingSetup, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
     """One seed's pool and mask, whatever they are worth."""
-    rows, questions = of.rows, of.questions
+    rows, questions = setup.rows, setup.questions
     assert questions is not None
-    n_slots = of.sizes.slots
+    n_slots = setup.sizes.slots
     probs, n_choices = slot_inputs(rows, n_slots)
     asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
@@ -221,10 +221,10 @@ def _fit(of: TrainingSetup, config: GatedConfig, seed: int, report: Progress) ->
         torch.zeros(0), torch.ones(len(rows.models)),
     )  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
-    networks = start(of, config, generator, slots)
+    networks = start_training(setup, config, generator, slots)
     learner = GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
     for step in range(config.steps):
         history.append(learner.step(step, generator))
         report((step + 1) / config.steps)
-    return finish(GatedAgents, of, networks, config, memory, history, seed, learner.multiplier.is_binding)
+    return finish(GatedAgents, setup, networks, config, memory, history, seed, learner.multiplier.is_binding)

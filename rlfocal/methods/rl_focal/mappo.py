@@ -43,7 +43,7 @@ def run_episode(
     """
     environment.reset(episode)
     rollouts, diagnostics = [], []
-    for length in learner.parts(environment.length):
+    for length in learner.split_episode(environment.length):
         rollouts.append(collect_rollout(environment, learner, length, generator))
         diagnostics.append(learner.update(rollouts[-1]))
     earned = [
@@ -77,7 +77,7 @@ def collect_rollout(
     slot_noise = gumbel_noise(torch.rand(shape, generator=generator))
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
-        logits = networks.fusion.by_step(outputs, is_open, question)
+        logits = networks.fusion.make_step_function(outputs, is_open, question)
         return lambda t, past_rewards: sample_slot(logits(t, past_rewards)[..., None, :], slot_noise[t])
 
     return environment.rollout(length, choose, fuse)
@@ -102,9 +102,9 @@ class Advantages(NamedTuple):
     """The advantages of one rollout, with the critic's targets."""
 
     decider: Tensor
-    """(L, ...)"""
+    """(L, ...) the advantage of each pool that was chosen"""
     fusion: Tensor
-    """(L, ..., Q) of each sampled answer"""
+    """(L, ..., Q) the advantage of each sampled answer"""
     returns_before: Tensor
     """(L, ...) for the states in which the pools were chosen"""
     returns: Tensor
@@ -154,7 +154,7 @@ class Diagnostics(NamedTuple):
     explained_variance: Tensor
     """1 - Var(R̂ - V) / Var(R̂) before the first step: 1 for a critic that predicts every return."""
     actor_grad_norm: Tensor
-    """Before clipping to `max_grad_norm`, as is the critic's."""
+    """The gradient's norm before it is clipped to `max_grad_norm`; so is the critic's."""
     critic_grad_norm: Tensor
 
 
@@ -196,7 +196,7 @@ class Learner:
         """Called before an episode, with the finished share of the phase."""
         self.share = 1 - done if self.config.anneal else 1.0
 
-    def parts(self, length: int) -> list[int]:
+    def split_episode(self, length: int) -> list[int]:
         """Steps of each rollout of an episode of this length: as equal as can be."""
         n_parts = -(-length // self.config.update_period)
         return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
@@ -204,7 +204,7 @@ class Learner:
     def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
         error, an entropy bonus and the priors."""
-        config, acting = self.config, self._acting(rollout)
+        config, acting = self.config, self._list_learning_agents(rollout)
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
             evaluated = [self.evaluate(agent) for agent in acting]
@@ -240,7 +240,7 @@ class Learner:
     def evaluate(self, agent: AgentActions) -> tuple[Tensor, Tensor]:
         """(M, N or Q) log-probabilities by the current weights, and (M,) the entropy."""
         logits = agent.logits()
-        if agent.of_branches:
+        if agent.are_branches:
             return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
         log_probs = torch.log_softmax(logits, -1).gather(-1, agent.actions)
         return log_probs, choice_entropy(logits)
@@ -290,7 +290,7 @@ class Learner:
         after = read(decider[1:].flatten(0, 1), rollout.fusion.flatten(0, 1))
         return read(decider.flatten(0, 1), None), after
 
-    def _acting(self, rollout: Rollout) -> list[AgentActions]:
+    def _list_learning_agents(self, rollout: Rollout) -> list[AgentActions]:
         """The agents that learn."""
         acting = []
         decider, pools = rollout.decider[:-1].flatten(0, 1), rollout.pools.flatten(0, 1)
@@ -301,7 +301,7 @@ class Learner:
             acting.append(AgentActions(lambda: self.networks.decider(decider), actions, branching))
         if self.phase != "decider":
             fusion = self.networks.fusion
-            seen = fusion.perceive(rollout.fusion.flatten(0, 1), rollout.open.flatten(0, 1))
+            seen = fusion.preprocess(rollout.fusion.flatten(0, 1), rollout.open.flatten(0, 1))
             acting.append(AgentActions(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
@@ -333,10 +333,10 @@ class AgentActions(NamedTuple):
     """An agent that learns, and what it did in a rollout."""
 
     logits: Callable[[], Tensor]
-    """By the current weights."""
+    """The function that computes the actions' logits by the current weights."""
     actions: Tensor
     """(M, N) of branches, (M, Q) of a categorical policy"""
-    of_branches: bool
+    are_branches: bool
 
 
 def _join(before: Tensor, after: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Both agents and the critic."""
+"""The networks of the Decider, of Fusion, and of the central critic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.questions import FeatureColumns
 
 MIN_LOGPROB = -50.0
-"""Log-probs are clipped here: lower ones tell no more."""
+"""The log-prob to which lower ones are clipped, as they tell no more."""
 
 
 class Sizes(NamedTuple):
@@ -94,9 +94,9 @@ class Decider(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """(B, N+K+1+G) -> (B, N) logits of the branches."""
         of_question = observation[:, self.n_pool :] @ self.question
-        return self.of_pool(observation[:, : self.n_pool]) + of_question
+        return self.pool_logits(observation[:, : self.n_pool]) + of_question
 
-    def of_pool(self, observation: Tensor) -> Tensor:
+    def pool_logits(self, observation: Tensor) -> Tensor:
         """(B, N+K+1) -> (B, N) the trunk's part of the logits; 0 without one."""
         if self.trunk is None:
             return observation.new_zeros((len(observation), self.question.shape[1]))
@@ -107,7 +107,7 @@ class Decider(nn.Module):
         """The ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         if not len(self.question):  # without questions there is not even a constant
             return self.question.new_zeros(())
-        ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
+        ridges = columns.expand(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         return (self.question.new_tensor(ridges)[:, None] * self.question.square()).sum()
 
 
@@ -193,7 +193,7 @@ class LogLinearCore(nn.Module):
         """The ridge penalty, a weighted sum of squares of distances from the centre; half of it is the
         negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
-        of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]
+        of_question = self.weight.new_tensor(columns.expand(*ridges))[:, None]
         moved = self.weight if self.centre is None else self.weight - self.centre
         total = (of_question * moved.square()).sum()
         if self.kind == "choices":
@@ -206,13 +206,13 @@ class PreprocessedObservation(NamedTuple):
     """Fusion's observations, preprocessed as far as no parameter is involved."""
 
     evidence: Evidence | None
-    """What the core reads, where there is one."""
+    """The outputs that the log-linear core reads; None without a core."""
     standard: Tensor | None
     """(B, N·C+k) standardised, for a network or a soft vote"""
     question: Tensor
-    """(B, G)"""
+    """(B, G) the question features"""
     open: Tensor
-    """(B, C)"""
+    """(B, C) whether the slot exists"""
 
 
 class Fusion(nn.Module):
@@ -238,10 +238,10 @@ class Fusion(nn.Module):
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
         """(B, N·C+k+G) o^Fus and the slots that exist, (B, C) -> (B, C) logits, -inf elsewhere."""
-        return self.logits(self.perceive(observation, is_open))
+        return self.logits(self.preprocess(observation, is_open))
 
     @torch.no_grad()
-    def perceive(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
+    def preprocess(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
         """The part of the logits' computation that involves no parameter, so several updates can share it."""
         seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
         standard = None
@@ -251,12 +251,12 @@ class Fusion(nn.Module):
 
     def logits(self, perceived: PreprocessedObservation) -> Tensor:
         """(B, C), -inf for slots that do not exist."""
-        logits = self.steady(perceived)
+        logits = self.reward_free_logits(perceived)
         if self.network is not None:
             logits = logits + self.network(perceived.standard)
         return mask_closed(logits, perceived.open)
 
-    def steady(self, perceived: PreprocessedObservation) -> Tensor:
+    def reward_free_logits(self, perceived: PreprocessedObservation) -> Tensor:
         """(B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
         if self.core is not None:
             steady: Tensor = self.core(perceived.evidence, perceived.question)
@@ -266,14 +266,16 @@ class Fusion(nn.Module):
         size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
         return self.vote_weight * standard.sum(1) / size
 
-    def by_step(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+    def make_step_function(
+        self, outputs: Tensor, is_open: Tensor, question: Tensor
+    ) -> Callable[[int, Tensor], Tensor]:
         """For L steps of `outputs` (L, B, N·C) at once: a function from step t and the past rewards (B, k) to
         the logits (B, C)."""
         shape = outputs.shape[:2]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
         observation = torch.cat([outputs, none_yet, question], -1).flatten(0, 1)
-        perceived = self.perceive(observation, is_open.flatten(0, 1))
-        start = self.steady(perceived).view(*shape, -1)
+        perceived = self.preprocess(observation, is_open.flatten(0, 1))
+        start = self.reward_free_logits(perceived).view(*shape, -1)
         if self.network is None:
             return lambda t, past_rewards: mask_closed(start[t], is_open[t])
         network, standard = self.network, perceived.standard

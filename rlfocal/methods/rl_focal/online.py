@@ -112,7 +112,8 @@ class OnlineJointLearner:
         """The answer given, the likeliest answers of the trained and the online Fusion, and the answers that
         Fusion learns from, sampled from its own policy."""
         trained, online = (
-            fusion.by_step(outputs, is_open, question) for fusion in (self._trained, self.networks.fusion)
+            fusion.make_step_function(outputs, is_open, question)
+            for fusion in (self._trained, self.networks.fusion)
         )
         is_online = self.fusion is self.networks.fusion
 
@@ -156,25 +157,27 @@ class OnlineJointLearner:
         constants = decider.question[0]
         logits = decider(rollout.decider[:-1].flatten(0, 1))
 
-        def moved(level: float) -> Tensor:
+        def lower_constants(level: float) -> Tensor:
             """(N,) below -`NEVER_ASKED_LOGIT` all constants are lowered by the rest."""
             return constants.clamp(min=level) + min(level + NEVER_ASKED_LOGIT, 0.0)
 
         def is_within(level: float) -> bool:
-            size = float(torch.sigmoid(logits + moved(level) - constants).sum(1).mean())
+            size = float(torch.sigmoid(logits + lower_constants(level) - constants).sum(1).mean())
             return not size > self.config.mean_pool > 0
 
         constants.copy_(
-            moved(least_enough(is_within, MAX_EXPLORED_LOGIT, -2 * NEVER_ASKED_LOGIT, _BISECTION_STEPS))
+            lower_constants(
+                least_enough(is_within, MAX_EXPLORED_LOGIT, -2 * NEVER_ASKED_LOGIT, _BISECTION_STEPS)
+            )
         )
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
     """Acts on T documents in order, learning after every T_u labels; the agents stay as they are."""
     config, n, lead = agents.config, len(documents), len(agents.memory.labels)
-    about = agents.known(documents)
+    about = agents.read_question_features(documents)
     stream = AskedStream(
-        _after_memory(agents.memory, documents),
+        _prepend_memory(agents.memory, documents),
         partial(observed_metrics, names=config.metrics),
         n_slots=agents.sizes.slots,
         window=lead,
@@ -183,38 +186,38 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
         n_metrics=len(config.metrics),
     )
     environment = Environment(stream, config, stretches=1, copies=1, first=lead, length=n)
-    environment.go_on_from(agents.memory.pool, agents.memory.past_rewards)
+    environment.resume_from(agents.memory.pool, agents.memory.past_rewards)
     learner = OnlineJointLearner(deepcopy(agents.networks), config, agents.questions, agents.seed)
     pools, answers = [], []
     for start in range(0, n, config.update_period):
         with torch.no_grad():
             length = min(config.update_period, n - start)
             rollout = environment.rollout(length, learner.choose, learner.fuse)
-        answers.append(first_answers(stream, rollout))
+        answers.append(read_first_answers(stream, rollout))
         pools.append(rollout.pools[:, 0])
         learner.learn(rollout)
     predictions = torch.cat(answers).numpy().astype(np.int64)
     return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
 
 
-def first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
+def read_first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
     """(L,) the first answers of the one environment, as slots of the dataset."""
-    slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).at
+    slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).numbers
     return slot_of.gather(1, rollout.answers[:, 0, :1])[:, 0]
 
 
-def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
+def _prepend_memory(memory: Memory, documents: Dataset) -> Dataset:
     """The remembered end of train, and the documents."""
     blank = len(memory.labels)
 
-    def after(before: Array | Tensor, values: Array) -> Array:
+    def append_values(before: Array | Tensor, values: Array) -> Array:
         return np.concatenate([np.asarray(before), values])
 
     n_models, n_slots = documents.probs.shape[1:]
     return replace(
         documents,
-        probs=after(np.zeros((blank, n_models, n_slots)), documents.probs),
-        n_choices=after(np.ones(blank, np.int64), documents.n_choices),
-        predictions=after(memory.predictions, documents.predictions),
-        labels=after(memory.labels, documents.labels),
+        probs=append_values(np.zeros((blank, n_models, n_slots)), documents.probs),
+        n_choices=append_values(np.ones(blank, np.int64), documents.n_choices),
+        predictions=append_values(memory.predictions, documents.predictions),
+        labels=append_values(memory.labels, documents.labels),
     )

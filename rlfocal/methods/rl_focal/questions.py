@@ -24,10 +24,10 @@ class FeatureColumns(NamedTuple):
 
     @property
     def size(self) -> int:
-        """G"""
+        """The number of features, G."""
         return 1 + sum(self)
 
-    def each(self, constant: float, task: float, word: float, budget: float) -> list[float]:
+    def expand(self, constant: float, task: float, word: float, budget: float) -> list[float]:
         """(G,) one value per feature, by what it is about."""
         return [constant, *[task] * self.tasks, *[word] * self.words, *[budget] * self.budgets]
 
@@ -38,9 +38,9 @@ class Questions(NamedTuple):
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
-    """Those of train, if it has several; for any other task all of these features are 0."""
+    """The train tasks, if there are several; for any other task all of these features are 0."""
     budgets: tuple[int, ...]
-    """In models, ascending."""
+    """The budgets that features can hold, in models, ascending."""
 
     @property
     def columns(self) -> FeatureColumns:
@@ -48,9 +48,9 @@ class Questions(NamedTuple):
 
     def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
         """(T, G) features, as by `of`."""
-        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
+        return self.features(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
 
-    def of(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
+    def features(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
         """(T, G) features of questions and their tasks, for answers within one of the budgets or none;
         without a text, word features are 0."""
         columns = self.columns
@@ -79,15 +79,15 @@ def fit_questions(train: Dataset, config: PoolConfig) -> Questions | None:
     return Questions(queries, tasks if len(tasks) > 1 else (), limits(config, len(train.models)))
 
 
-def to_decider(about: Tensor, n_budgets: int) -> Tensor:
+def to_decider(features: Tensor, n_budgets: int) -> Tensor:
     """(..., G) the same features, but the first is 1 only where there is no budget: the Decider's branches
     have a separate constant for each budget."""
-    told = about[..., about.shape[-1] - n_budgets :].sum(-1, keepdim=True)
-    return torch.cat([about[..., :1] - told, about[..., 1:]], -1)
+    told = features[..., features.shape[-1] - n_budgets :].sum(-1, keepdim=True)
+    return torch.cat([features[..., :1] - told, features[..., 1:]], -1)
 
 
 def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:
-    """Those of `budgets` that limit the usual pool of so many models."""
+    """The entries of `budgets` that limit the usual pool of so many models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)
 

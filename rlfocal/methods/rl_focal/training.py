@@ -20,8 +20,8 @@ from rlfocal.data.folds import folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
 from rlfocal.methods.fallback import Deciding, choose_fallback, may_come_ahead, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
-from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
-from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, under
+from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, use_one_thread
+from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, select_tensors
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.candidates import SelectedPools, SimpleCandidates, fit_simple
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
@@ -45,7 +45,7 @@ CONSTANT_POLICY: Deciding = "constant pool"
 LEARNED_POLICY: Deciding = "learned"
 N_TRIALS = 3
 """Parts of train that trained agents are tried on."""
-_RECENT, _HALVINGS = 500, 12
+_RECENT_DOCUMENTS, _MAX_HALVINGS = 500, 12
 
 
 def train(
@@ -66,10 +66,10 @@ def train(
     def train_seed(seed: int, report: Progress) -> RLFocalAgents:
         files: list[UnfinishedTraining] = []
 
-        def fit(of: TrainingSetup, report: Progress) -> RLFocalAgents:
+        def fit(setup: TrainingSetup, report: Progress) -> RLFocalAgents:
             if kept is not None:
-                files.append(UnfinishedTraining.beside(kept, config.revision, of.rows, [seed], config))
-            return _fit(of, config, seed, files[-1] if files else None, report)
+                files.append(UnfinishedTraining.locate(kept, config.revision, setup.rows, [seed], config))
+            return _fit(setup, config, seed, files[-1] if files else None, report)
 
         agents = fit_and_choose(prepared, config, seed, fit, report)
         for file in files:
@@ -80,30 +80,30 @@ def train(
 
 
 def _fit(
-    of: TrainingSetup, config: RLFocalConfig, seed: int, file: UnfinishedTraining | None, report: Progress
+    setup: TrainingSetup, config: RLFocalConfig, seed: int, file: UnfinishedTraining | None, report: Progress
 ) -> RLFocalAgents:
     """One seed's agents, whatever they are worth."""
-    stream = train_stream(of.rows, config, of.questions)
+    stream = train_stream(setup.rows, config, setup.questions)
     generator = torch.Generator().manual_seed(seed)
-    networks = start(of, config, generator, stream.outputs())
-    history, is_limited = _learn(networks, stream, config, of.questions, generator, file, report)
+    networks = start_training(setup, config, generator, stream.outputs())
+    history, is_limited = _learn(networks, stream, config, setup.questions, generator, file, report)
     memory = end_of_train(networks, stream, config).memory()
-    return finish(RLFocalAgents, of, networks, config, memory, history, seed, is_limited)
+    return finish(RLFocalAgents, setup, networks, config, memory, history, seed, is_limited)
 
 
 class TrainingSetup(NamedTuple):
     """What the trainings of all seeds have in common."""
 
-    given: Dataset
-    """Train rows as they were given"""
+    dataset: Dataset
+    """The train rows, before the models are put in `order`."""
     rows: Dataset
-    """The same with the models in `order`"""
+    """The train rows with their models in `order`."""
     order: Ints
     """(N,) positions among the models as given"""
     questions: Questions | None
     sizes: Sizes
-    simple: SimpleCandidates | None
-    """None where the Decider has no branch per model, or the agents see no questions or have no core"""
+    simple_candidates: SimpleCandidates | None
+    """The constant policies; None if the Decider has no branch per model, or Fusion no core."""
 
 
 def prepare(
@@ -125,14 +125,16 @@ def prepare(
     return TrainingSetup(train_rows, rows, order, questions, sizes, simple)
 
 
-def start(of: TrainingSetup, config: PoolConfig, generator: torch.Generator, everyone: Slots) -> Networks:
+def start_training(
+    setup: TrainingSetup, config: PoolConfig, generator: torch.Generator, everyone: Slots
+) -> Networks:
     """Networks before they learn, from what all models say. Where there are simple policies, they start from
     the constant pools and their Fusion."""
-    networks = Networks(of.sizes, config, generator, of.rows.kind)
-    networks.fusion.fit_scales(everyone.distributions, everyone.open, of.rows, config.log_linear_start)
-    if of.simple is not None:
-        networks.decider.start_from(of.simple.policies.pools > 0, config)
-        _start_fusion(networks, of.simple)
+    networks = Networks(setup.sizes, config, generator, setup.rows.kind)
+    networks.fusion.fit_scales(everyone.distributions, everyone.open, setup.rows, config.log_linear_start)
+    if setup.simple_candidates is not None:
+        networks.decider.start_from(setup.simple_candidates.policies.pools > 0, config)
+        _start_fusion(networks, setup.simple_candidates)
     return networks
 
 
@@ -159,7 +161,7 @@ def _start_fusion(networks: Networks, simple: SimpleCandidates) -> None:
 
 
 def fit_and_choose(
-    of: TrainingSetup,
+    setup: TrainingSetup,
     config: PoolConfig,
     seed: int,
     fit: Callable[[TrainingSetup, Progress], Made],
@@ -170,21 +172,23 @@ def fit_and_choose(
     What was learned is tried out of fold only where it is ahead even on the documents that it was trained
     on: no fit that is worse there would be chosen.
     """
-    is_judged = config.has_floor and of.simple is not None
-    agents = fit(of, report if not is_judged else lambda done: report(done / 2))
-    agents = replace(agents, models=of.given.models, order=tuple(of.order.tolist()))
-    if not is_judged or of.simple is None:
+    is_judged = config.has_floor and setup.simple_candidates is not None
+    agents = fit(setup, report if not is_judged else lambda done: report(done / 2))
+    agents = replace(agents, models=setup.dataset.models, order=tuple(setup.order.tolist()))
+    if not is_judged or setup.simple_candidates is None:
         return agents
-    simple, names = of.simple, (*of.simple.names, LEARNED_POLICY)
-    kept: list[Deciding] = [START_POLICY] * len(simple.earned)
-    if simple.earned.shape[-1]:
-        margin = needed_margin(of.rows)
-        chosen = _choose(names, np.vstack([simple.earned[-1], _worth(agents, of.given, -1)]), margin)
-        earned = simple.earned
+    simple, names = setup.simple_candidates, (*setup.simple_candidates.names, LEARNED_POLICY)
+    kept: list[Deciding] = [START_POLICY] * len(simple.rewards)
+    if simple.rewards.shape[-1]:
+        margin = needed_margin(setup.rows)
+        chosen = _choose(
+            names, np.vstack([simple.rewards[-1], _reward_decisions(agents, setup.dataset, -1)]), margin
+        )
+        earned = simple.rewards
         if chosen == LEARNED_POLICY:
             chosen = _choose(simple.names, earned[-1], margin)
             simpler = earned[-1, simple.names.index(chosen)]
-            learned = _learned_out_of_fold(of, simple, config, seed, fit, report, simpler, margin)
+            learned = _learned_out_of_fold(setup, simple, config, seed, fit, report, simpler, margin)
             if learned is not None:
                 earned = np.concatenate([earned, learned], axis=1)
                 chosen = _choose(names, earned[-1], margin)
@@ -193,22 +197,22 @@ def fit_and_choose(
         worth = earned[:, [names.index(name) for name in allowed]].mean(axis=2)
         kept = [*(allowed[at] for at in worth[:-1].argmax(axis=1)), chosen]
     report(1.0)
-    return replace(agents, simple=simple.policies._replace(kept=tuple(kept)))
+    return replace(agents, simple_policies=simple.policies._replace(kept=tuple(kept)))
 
 
-def _choose(names: Sequence[Deciding], earned: Floats, margin: float) -> Deciding:
+def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Deciding:
     """What decides, from what (J, T) best single, start, constant pool and what was learned earn.
 
     The start is the prior: few documents leave it, be it for the best single model or for what was trained.
     Going down to one model is no climb, and does not use up the level of climbs.
     """
-    base = choose_fallback((START_POLICY, names[0]), earned[[1, 0]], margin)
+    base = choose_fallback((START_POLICY, names[0]), rewards[[1, 0]], margin)
     kept = [names.index(base), *range(2, len(names))]
-    return choose_fallback([names[at] for at in kept], earned[kept], margin)
+    return choose_fallback([names[at] for at in kept], rewards[kept], margin)
 
 
 def _learned_out_of_fold(
-    of: TrainingSetup,
+    setup: TrainingSetup,
     simple: SimpleCandidates,
     config: PoolConfig,
     seed: int,
@@ -223,29 +227,29 @@ def _learned_out_of_fold(
     Pool sizes and priors are those of all documents, for choosing them is most of a trial's cost. What that
     brings the trained pool is taken off what the agents earn.
     """
-    given, n_places = of.given, len(simple.earned)
+    given, n_places = setup.dataset, len(simple.rewards)
     earned = np.zeros((n_places, 1, len(given)))
     fold = folds(given, N_TRIALS, seed=seed)
-    favour = simple.as_selected - simple.earned[:, simple.names.index(CONSTANT_POLICY)]
+    favour = simple.as_selected - simple.rewards[:, simple.names.index(CONSTANT_POLICY)]
     for number in range(int(fold.max()) + 1):
         out = np.flatnonzero(fold == number)
-        rest = prepare(given.take(np.flatnonzero(fold != number)), config, of.questions, simple.selected)
+        rest = prepare(given.take(np.flatnonzero(fold != number)), config, setup.questions, simple.selected)
         agents = fit(rest, lambda done, number=number: report(0.5 + (number + done) / 2 / N_TRIALS))  # type: ignore[misc]
         agents = replace(agents, models=given.models, order=tuple(rest.order.tolist()))
         for place in range(n_places):
-            earned[place, 0, out] = _worth(agents, given.take(out), place) - favour[place, out]
+            earned[place, 0, out] = _reward_decisions(agents, given.take(out), place) - favour[place, out]
         tried = fold <= number
         if not may_come_ahead((earned[-1, 0] - simpler)[tried], len(given), margin):
             return None
     return earned
 
 
-def _worth(agents: PoolAgents, documents: Dataset, place: int) -> Floats:
+def _reward_decisions(agents: PoolAgents, documents: Dataset, place: int) -> Floats:
     """(T,) what the Decider earns at a place, within that budget or without one: 1 for a right answer, less
     the penalty for each model asked."""
-    agents = replace(agents, simple=None)
+    agents = replace(agents, simple_policies=None)
     place = range(len(agents.budgets) + 1)[place]
-    policy = agents if place == len(agents.budgets) else agents.within(Budget(agents.budgets[place]))
+    policy = agents if place == len(agents.budgets) else agents.hold_to_budget(Budget(agents.budgets[place]))
     assert policy is not None
     decided = decide(policy, documents)
     return np.asarray(
@@ -273,7 +277,7 @@ def train_each(
 
         return train_seed(seed, report)
 
-    with one_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with use_one_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         futures = [pool.submit(run, seed) for seed in seeds]
         try:
             return [future.result() for future in futures]
@@ -323,20 +327,20 @@ def _restore(kept: UnfinishedTraining, learner: Learner, generator: torch.Genera
     stored = kept.read()
     assert stored is not None
     tensors = stored[1]
-    learner.networks.load_state_dict(under("agents.", tensors))
-    learner.optimiser.restore(under("adam.", tensors))
+    learner.networks.load_state_dict(select_tensors("agents.", tensors))
+    learner.optimiser.restore(select_tensors("adam.", tensors))
     learner.multiplier.values = tensors["rest.multiplier"]
     generator.set_state(tensors["generator"])
 
 
 def finish(
-    agents: type[Made], of: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
+    agents: type[Made], setup: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
     history: Sequence[Episode], seed: int, is_limited: bool,
 ) -> Made:  # fmt: skip
     """One seed's agents, their pools within `mean_pool`; models are still in the order of the rows."""
     for parameter in networks.parameters():  # the optimiser holds all of them in one vector
         parameter.data, parameter.grad = parameter.data.clone(), None
-    rows, questions = of.rows, of.questions
+    rows, questions = setup.rows, setup.questions
     made = agents(
         networks=networks, memory=memory, questions=questions, sizes=networks.sizes,
         config=config, benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
@@ -352,7 +356,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
-    recent = questions[-_RECENT:]
+    recent = questions[-_RECENT_DOCUMENTS:]
 
     def mean_size(lowered: float) -> float:
         pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
@@ -362,17 +366,19 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
         return
     branches = agents.networks.decider.question[0]
     too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
-    lowered = least_enough(lambda by: mean_size(by) <= agents.config.mean_pool, too_little, enough, _HALVINGS)
+    lowered = least_enough(
+        lambda by: mean_size(by) <= agents.config.mean_pool, too_little, enough, _MAX_HALVINGS
+    )
     agents.networks.decider.question[0] -= lowered
 
 
 @torch.no_grad()
 def end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
-    """Where the agents stand after the last train documents, acting as they will at test."""
+    """The environment's state after the last train documents, if the agents act as they will at test."""
     environment = tail_environment(stream, config)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
-        logits = networks.fusion.by_step(outputs, is_open, question)
+        logits = networks.fusion.make_step_function(outputs, is_open, question)
         return lambda t, past_rewards: modal_answer(logits(t, past_rewards))[..., None]
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:

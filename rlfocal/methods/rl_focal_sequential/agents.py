@@ -18,22 +18,22 @@ from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
-from rlfocal.methods.learning.store import Header, UnfinishedTraining, UnusableError, under
+from rlfocal.methods.learning.store import Header, UnfinishedTraining, UnusableError, select_tensors
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import Order, goes_on, view
+from rlfocal.methods.rl_focal_sequential.decider import Order, asks_more, view
 from rlfocal.methods.rl_focal_sequential.observations import (
     QuestionFeatures,
     Scales,
-    about,
     best_slots,
     outputs,
+    read_question_features,
     real_slots,
     silence,
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture, Stage, Weights
 from rlfocal.methods.rl_focal_sequential.start import StartingPool
-from rlfocal.statistics.calibration import tempered
+from rlfocal.statistics.calibration import apply_temperature
 
 
 class StageFeatures(NamedTuple):
@@ -42,7 +42,7 @@ class StageFeatures(NamedTuple):
     slots: Ints
     """(T,) Fusion's answers; -1 where no slot is open"""
     distribution: Floats
-    """(T, C) its tempered distributions"""
+    """(T, C) Fusion's probability of each slot, after temperature scaling"""
     goes_on: Bools
     """(T,) whether the Decider asks the next models; never after the last stage"""
 
@@ -57,27 +57,27 @@ class SequentialAgents(TrainedAgents):
     order: tuple[int, ...]
     """Positions of the models, in the order in which they are asked."""
     sizes: tuple[int, ...]
-    """Models that have answered at each of the K stages."""
+    """The number of models that have answered at each of the K stages."""
     scales: Scales
     queries: QueryFeatures
     fusions: tuple[Mixture, ...]
-    """Fusion at each stage."""
+    """The fusion of the outputs at each of the K stages."""
     decider: Floats
-    """(K-1, 5)"""
+    """(K-1, 5) the weights by which each stage but the last asks on"""
     temperature: float
     """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
     train_accuracy: tuple[float, ...]
-    """Each model's, in the order of `models`."""
+    """The train accuracy of each model, in the order of `models`."""
     held_out_accuracy: float
     """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
-    """What asking one model costs, where being right earns 1."""
+    """The cost of asking one model, where a right answer earns 1."""
     kept: tuple[Deciding, ...]
     """(K,) what decides where stages up to each may be asked: what was learned, or the start or the most
     accurate model, where what was learned was not ahead of it on held-out train documents. Empty: always what
     was learned."""
     start: StartingPool | None = None
-    """None in agents of earlier versions, where it never decides."""
+    """The best constant pool; None in agents of earlier versions, where it never decides."""
 
     def starts(self, last: int, down: Bools) -> Bools | None:
         """(N,) the models that the start asks, in asking order, if it decides where stages up to `last` may
@@ -87,15 +87,17 @@ class SequentialAgents(TrainedAgents):
         members = self.start.members(down[list(self.order)])
         return members if members.any() else None
 
-    def fuse_start(self, documents: Dataset, about_rows: QuestionFeatures, members: Bools) -> StageFeatures:
+    def fuse_start(
+        self, documents: Dataset, question_features: QuestionFeatures, members: Bools
+    ) -> StageFeatures:
         """The start's answers to T documents, once its `members` (N,) have answered."""
         assert self.start is not None
-        seen = outputs(documents, about_rows, self.scales, self.order, self.n_slots)
+        seen = outputs(documents, question_features, self.scales, self.order, self.n_slots)
         distribution = self.start.fuse(seen, members, self.kind)
         slots = best_slots(distribution, seen, len(members), documents.slots)
         return StageFeatures(slots, distribution, np.zeros(len(documents), dtype=np.bool_))
 
-    def alone(self, last: int, down: Bools) -> int | None:
+    def choose_single_model(self, last: int, down: Bools) -> int | None:
         """The model that decides alone where stages up to `last` may be asked: the most accurate one, or of
         those left once all that may be asked are `down` (N,). None: the agents decide."""
         if down[list(self.order[: self.sizes[last]])].all() and not down.all():
@@ -124,7 +126,7 @@ class SequentialAgents(TrainedAgents):
         """
         unpaid = None
         if costs is not None:
-            unpaid = self._unpaid(costs, most)
+            unpaid = self._find_unaffordable(costs, most)
             last = max((place for place, model in enumerate(self.order) if not unpaid[model]), default=0)
             most = min(size for size in self.sizes if size > last)
         slots, distribution = self._answers(calls, most, unpaid)
@@ -133,7 +135,7 @@ class SequentialAgents(TrainedAgents):
     def account(self, calls: Calls) -> FusionAttribution:
         return FusionAttribution(*self._answers(calls), pulls=None)
 
-    def _unpaid(self, costs: Floats, most: float) -> Bools:
+    def _find_unaffordable(self, costs: Floats, most: float) -> Bools:
         """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
         unpaid = np.ones(len(self.models), dtype=np.bool_)
         for model in self.order[: self.sizes[-1]]:
@@ -152,11 +154,11 @@ class SequentialAgents(TrainedAgents):
         last = max((number for number, size in enumerate(self.sizes) if size <= most), default=0)
         down = calls.down if unpaid is None else calls.down | unpaid
         asked = np.ones(len(down), dtype=np.bool_) if unpaid is None else ~unpaid
-        if (alone := self.alone(last, down)) is not None:
+        if (alone := self.choose_single_model(last, down)) is not None:
             documents = calls.call(np.arange(len(self.models)) == alone)
             refuse_broken(documents)
             return documents.predictions[:, alone], documents.probs[:, alone]
-        about_rows = self.about(calls)
+        about_rows = self.read_question_features(calls)
         place = np.argsort(self.order)
         if (members := self.starts(last, down)) is not None:
             documents = calls.call(members[place])
@@ -170,36 +172,36 @@ class SequentialAgents(TrainedAgents):
                 break
             documents = calls.call(going[:, None] & (place < size) & asked)
             refuse_broken(documents)
-            look = self.look(stage, documents, about_rows, down if down.any() else None)
+            look = self.observe_stage(stage, documents, about_rows, down if down.any() else None)
             slots = np.where(going, look.slots, slots)
             final = np.where(going[:, None], look.distribution, final)
-            going &= look.goes_on | down[self.brought(stage)].any()
+            going &= look.goes_on | down[self.list_added_models(stage)].any()
         return slots, final
 
-    def about(self, documents: Dataset | Calls) -> QuestionFeatures:
+    def read_question_features(self, documents: Dataset | Calls) -> QuestionFeatures:
         """What is known of the questions before any model is asked."""
-        return about(documents, self.queries)
+        return read_question_features(documents, self.queries)
 
-    def brought(self, stage: int) -> list[int]:
+    def list_added_models(self, stage: int) -> list[int]:
         """Positions of the models that this stage adds."""
         return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
 
-    def look(
-        self, stage: int, documents: Dataset, about_rows: QuestionFeatures, down: Bools | None = None
+    def observe_stage(
+        self, stage: int, documents: Dataset, question_features: QuestionFeatures, down: Bools | None = None
     ) -> StageFeatures:
-        """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
+        """Fusion's answers to T documents after a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
-        seen = outputs(documents, about_rows, self.scales, self.order, self.n_slots)
+        seen = outputs(documents, question_features, self.scales, self.order, self.n_slots)
         if down is not None:
             seen = silence(seen, down[order])
         distributions = self.fusions[stage].probabilities(stage_rows(seen, size, self.kind))
-        sure = real_slots(tempered(distributions, self.temperature), self.kind)
+        sure = real_slots(apply_temperature(distributions, self.temperature), self.kind)
         distributions = real_slots(distributions, self.kind)
         answers = best_slots(distributions, seen, size, documents.slots)
         going = np.zeros(len(documents), dtype=np.bool_)
         if stage < len(self.decider):
             votes = documents.predictions[:, order[:size]]
-            going = goes_on(self.decider[stage], view(distributions, answers, votes, self.n_slots))
+            going = asks_more(self.decider[stage], view(distributions, answers, votes, self.n_slots))
         return StageFeatures(answers, sure, going)
 
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -225,7 +227,7 @@ class SequentialAgents(TrainedAgents):
         return Decisions(pools, predictions)
 
     def tracker(self) -> Tracker:
-        """Where learning from labels starts."""
+        """The state from which learning from labels starts."""
         size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)
 
@@ -244,58 +246,61 @@ class StageDriver:
     def begin(self, question: str, task: str) -> None:
         self.forget()
         self._question, self._task = question, task
-        self._about = self._agents.about(self._agents.document(question, task))
+        self._about = self._agents.read_question_features(self._agents.document(question, task))
 
     def forget(self) -> None:
         self._looks = {}
 
-    def wanted(self, given: QueryOutputs) -> Bools:
-        if (alone := self._agents.alone(-1, given.is_down)) is not None:
+    def choose_models(self, outputs: QueryOutputs) -> Bools:
+        if (alone := self._agents.choose_single_model(-1, outputs.is_down)) is not None:
             return np.asarray(np.arange(len(self._agents.models)) == alone)
-        if (members := self._agents.starts(-1, given.is_down)) is not None:
+        if (members := self._agents.starts(-1, outputs.is_down)) is not None:
             return members[np.argsort(self._agents.order)]
-        stage = self._stage(given)
-        nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
-        if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):
+        stage = self._stage(outputs)
+        nobody = not outputs.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
+        if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._asks_more(stage, outputs))):
             stage += 1
         mask = np.zeros(len(self._agents.models), dtype=np.bool_)
         mask[list(self._agents.order[: self._agents.sizes[stage]])] = True
         return mask
 
-    def fuse(self, given: QueryOutputs) -> FusedAnswer:
-        stage = self._stage(given)
-        if not given.probs.any():
+    def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
+        stage = self._stage(outputs)
+        if not outputs.probs.any():
             return NO_ANSWER
-        alone = self._agents.alone(-1, given.is_down)
-        if alone is not None and given.asked[alone]:
-            slot = int(given.slots[alone])
-            return FusedAnswer(slot, float(given.probs[alone, slot])) if slot >= 0 else NO_ANSWER
-        members = self._agents.starts(-1, given.is_down)
-        if members is not None and given.asked[list(self._agents.order)][members].all():
-            document = self._agents.document(self._question, self._task, given)
-            return _fused(self._agents.fuse_start(document, self._about, members))
+        alone = self._agents.choose_single_model(-1, outputs.is_down)
+        if alone is not None and outputs.asked[alone]:
+            slot = int(outputs.slots[alone])
+            return FusedAnswer(slot, float(outputs.probs[alone, slot])) if slot >= 0 else NO_ANSWER
+        members = self._agents.starts(-1, outputs.is_down)
+        if members is not None and outputs.asked[list(self._agents.order)][members].all():
+            document = self._agents.document(self._question, self._task, outputs)
+            return _fuse_answer(self._agents.fuse_start(document, self._about, members))
         if stage < 0:  # not even the first was asked
-            return FusedAnswer(int(given.probs.sum(axis=0).argmax()), None)
+            return FusedAnswer(int(outputs.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
         for earlier in range(stage):
-            if self._look(earlier, given).slots[0] >= 0 and not self._goes_on(earlier, given):
+            if self._observe_stage(earlier, outputs).slots[0] >= 0 and not self._asks_more(earlier, outputs):
                 stage = earlier
                 break
-        return _fused(self._look(stage, given))
+        return _fuse_answer(self._observe_stage(stage, outputs))
 
-    def _goes_on(self, stage: int, given: QueryOutputs) -> bool:
+    def _asks_more(self, stage: int, outputs: QueryOutputs) -> bool:
         """Whether the Decider would go on, or this stage added a model that is down."""
-        return bool(self._look(stage, given).goes_on[0] or given.is_down[self._agents.brought(stage)].any())
+        return bool(
+            self._observe_stage(stage, outputs).goes_on[0]
+            or outputs.is_down[self._agents.list_added_models(stage)].any()
+        )
 
-    def _look(self, stage: int, given: QueryOutputs) -> StageFeatures:
+    def _observe_stage(self, stage: int, outputs: QueryOutputs) -> StageFeatures:
         if stage not in self._looks:
-            document = self._agents.document(self._question, self._task, given)
-            self._looks[stage] = self._agents.look(stage, document, self._about)
+            document = self._agents.document(self._question, self._task, outputs)
+            self._looks[stage] = self._agents.observe_stage(stage, document, self._about)
         return self._looks[stage]
 
-    def _stage(self, given: QueryOutputs) -> int:
+    def _stage(self, outputs: QueryOutputs) -> int:
         """The last stage all of whose models were asked; -1 if none."""
-        asked = given.asked[list(self._agents.order)]
+        asked = outputs.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
         return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1
 
@@ -303,10 +308,10 @@ class StageDriver:
 # ---- in files: trained agents, and the finished stages of a killed training
 
 
-def _fused(look: StageFeatures) -> FusedAnswer:
+def _fuse_answer(features: StageFeatures) -> FusedAnswer:
     """The answer to the one document of a look."""
-    slot = int(look.slots[0])
-    return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
+    slot = int(features.slots[0])
+    return FusedAnswer(slot, float(features.distribution[0, slot])) if slot >= 0 else NO_ANSWER
 
 
 class SequentialHeader(Header):
@@ -325,7 +330,7 @@ class SequentialHeader(Header):
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
-    """Tensors by name."""
+    """The tensors of the agents, by the names in a checkpoint."""
     tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
     tensors |= query_tensors(agents.queries)
     tensors["decider"] = torch.from_numpy(agents.decider)
@@ -340,7 +345,7 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
         raise UnusableError("says that the start decides, and holds none")
     stages = range(len(header.sizes))
     return SequentialAgents(
-        scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
+        scales=Scales(**{name: value.numpy() for name, value in select_tensors("scales.", tensors).items()}),
         queries=read_queries(tensors),
         fusions=tuple(Mixture(*read_mixture(f"fusion.{number}.", tensors)) for number in stages),
         decider=tensors["decider"].numpy(),
@@ -358,7 +363,7 @@ def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Ten
 
 def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, Floats]:
     """The inverse of `name_mixture`."""
-    own = under(prefix, tensors)
+    own = select_tensors(prefix, tensors)
     return Weights(own["shared"], own["bias"], own["own"]), own["shares"].numpy()
 
 
@@ -376,8 +381,9 @@ def write_stages(
 def read_stages(
     unfinished: UnfinishedTraining, order: Order, recipes: tuple[Ridges, ...]
 ) -> tuple[tuple[Ridges, ...], list[Stage]]:
-    """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
-    order, because prices have changed."""
+    """Reads the stages that `write_stages` wrote; none if nothing was written, or prices changed the asking
+    order.
+    """
     stored = unfinished.read()
     if stored is None or stored[0]["order"] != list(order):
         return recipes, []

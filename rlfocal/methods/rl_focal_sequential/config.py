@@ -16,19 +16,20 @@ class Ridges(NamedTuple):
     """One regression's ridges; 0 leaves that part out."""
 
     outputs: NonNegativeFloat
-    """On the models' outputs slot by slot: what one says of choice A tells about choice B."""
+    """The ridge of weights on models' outputs slot by slot: what one says of choice A tells about choice
+    B."""
     surface: NonNegativeFloat = 0.0
-    """On the question's surface."""
+    """The ridge of weights on the question's surface."""
     words: NonNegativeFloat = 0.0
-    """On its words."""
+    """The ridge of weights on the question's words."""
     gates: NonNegativeFloat = 0.0
-    """On how much its words shift the models' weights."""
+    """The ridge of weights by which the question's words shift the models' weights."""
     curves: NonNegativeFloat = 0.0
-    """On curves over its surface."""
+    """The ridge of weights on curves over the question's surface."""
     shared: NonNegativeFloat = 1.0
     """Times `shared_ridge`; 0 leaves out the models' log-probs that all slots share."""
     votes: NonNegativeFloat = 0.0
-    """On which slot each model holds to be likeliest, however sure it is; of answers there are no votes."""
+    """The ridge of weights on each model's likeliest slot, however sure it is; free answers have no votes."""
 
 
 Recipes = Annotated[tuple[Ridges, ...], Field(min_length=1)]
@@ -58,7 +59,7 @@ class SequentialConfig:
     """Whether the start or the most accurate model decides, where asking on is not clearly better on held-out
     train documents."""
     folds: Annotated[int, Field(ge=2)] = 5
-    """Parts of train; what decides about a part is fitted on the others."""
+    """The number of folds of train; decisions on a fold come from fits on the others."""
     shared_ridge: PositiveFloat = 5.0
     """Ridge on the weights that Fusion shares among slots, one per model."""
     recipes: Recipes = (

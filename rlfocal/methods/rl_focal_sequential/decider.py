@@ -25,12 +25,12 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     Priors,
     RegressionRows,
     fit_many,
-    telling,
+    select_comparison_rows,
 )
 from rlfocal.statistics.sampling import draw_folds
 
 N_FEATURES = 5
-_RIDGE = 10.0
+_DECIDER_RIDGE = 10.0
 
 
 class StageView(NamedTuple):
@@ -39,7 +39,7 @@ class StageView(NamedTuple):
     features: Floats
     """(T, 5) a constant, then how sure Fusion is and how far the models agree"""
     size: int
-    """Models asked so far."""
+    """The number of models asked so far."""
     paid: float = 0.0
     """The cost of their prices and of the rounds so far, where being right earns 1."""
     least: float = 0.0
@@ -57,7 +57,7 @@ class StageView(NamedTuple):
         """(T,) what stopping here earned, from whether the answers were `right` (T,)."""
         return outcome(right, self.features[:, 1], self.least)
 
-    def earned(self, penalty: float) -> Floats:
+    def stop_reward(self, penalty: float) -> Floats:
         """(T,) what stopping here earns, at `penalty` per model asked."""
         return self.expected_reward - penalty * self.size - self.paid
 
@@ -95,19 +95,19 @@ def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
     The reward is 1 for a right answer, or that of an abstention, minus `penalty` per model asked and the cost
     of prices and rounds.
     """
-    value = stages[-1].earned(penalty)
+    value = stages[-1].stop_reward(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
     for number in range(len(stages) - 2, -1, -1):
-        stop = stages[number].earned(penalty)
+        stop = stages[number].stop_reward(penalty)
         x = stages[number].features
-        ridge = _RIDGE * np.eye(N_FEATURES)
+        ridge = _DECIDER_RIDGE * np.eye(N_FEATURES)
         ridge[0, 0] = 1e-6
         weights[number] = np.linalg.solve(x.T @ x + ridge, x.T @ (value - stop))
-        value = np.where(goes_on(weights[number], x), value, stop)
+        value = np.where(asks_more(weights[number], x), value, stop)
     return weights
 
 
-def goes_on(weights: Floats, features: Floats) -> Bools:
+def asks_more(weights: Floats, features: Floats) -> Bools:
     """(T,) whether the next models are asked, by the weights (5,) of this stage."""
     return features @ weights > 0
 
@@ -117,7 +117,7 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
     n = len(features[0])
     stage = np.full(n, len(features) - 1)
     for number in range(len(features) - 2, -1, -1):
-        stage = np.where(goes_on(weights[number], features[number]), stage, number)
+        stage = np.where(asks_more(weights[number], features[number]), stage, number)
     return stage
 
 
@@ -132,15 +132,15 @@ def fit_within(
     """
     features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
 
-    def fitted(penalty: float) -> tuple[Floats, float]:
+    def fit_at(penalty: float) -> tuple[Floats, float]:
         weights = fit_decider(stages, penalty)
         return weights, max(float(sizes[stop_stages(weights, f)].mean()) for f in (features, deployed))
 
-    weights, mean = fitted(least_penalty)
+    weights, mean = fit_at(least_penalty)
     if mean <= mean_pool:
         return weights, least_penalty
-    penalty = least_enough(lambda tried: fitted(tried)[1] <= mean_pool, least_penalty, 1.0, 20)
-    return fitted(penalty)[0], penalty
+    penalty = least_enough(lambda tried: fit_at(tried)[1] <= mean_pool, least_penalty, 1.0, 20)
+    return fit_at(penalty)[0], penalty
 
 
 class Ledger(NamedTuple):
@@ -149,13 +149,13 @@ class Ledger(NamedTuple):
     views: list[StageView]
     deployed: list[Floats]
 
-    def at(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
+    def select_stages(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
         """The ledger of some of the stages, with what prices and rounds have cost at each."""
         views = [self.views[number]._replace(paid=cost) for number, cost in zip(stages, paid, strict=True)]
         return Ledger(views, [self.deployed[number] for number in stages])
 
     def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
-        """Its weights, and the penalty per model."""
+        """The Decider's weights, and the penalty per model."""
         return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
 
     def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
@@ -167,10 +167,10 @@ class Ledger(NamedTuple):
         up_to = np.minimum(stop, np.arange(len(right))[:, None])
         return np.asarray(np.take_along_axis(earned, up_to, axis=0) - costs[up_to])
 
-    def earned(self, config: SequentialConfig, n_models: int) -> float:
+    def mean_reward(self, config: SequentialConfig, n_models: int) -> float:
         """What a train document earns on average where the Decider stops, by out-of-fold Fusion."""
         stop = stop_stages(self.decider(config, n_models)[0], [view.features for view in self.views])
-        earned = np.stack([view.earned(config.size_penalty / n_models) for view in self.views])
+        earned = np.stack([view.stop_reward(config.size_penalty / n_models) for view in self.views])
         return float(earned[stop, np.arange(len(stop))].mean())
 
 
@@ -190,14 +190,16 @@ def worthwhile_stages(
     if not config.round_penalty:
         return kept
 
-    def earned(stages: Sequence[int]) -> float:
+    def reward_stages(stages: Sequence[int]) -> float:
         costs = paid([sizes[number] for number in stages])
-        return ledger.at(stages, costs).earned(config, n_models)
+        return ledger.select_stages(stages, costs).mean_reward(config, n_models)
 
-    best = earned(kept)
+    best = reward_stages(kept)
     while len(kept) > 1:
         fewer = [[*kept[:number], *kept[number + 1 :]] for number in range(len(kept))]
-        worth = [earned(tried) if sizes[tried[0]] <= config.budget(n_models) else -np.inf for tried in fewer]
+        worth = [
+            reward_stages(tried) if sizes[tried[0]] <= config.budget(n_models) else -np.inf for tried in fewer
+        ]
         if max(worth) <= best:
             break
         best, kept = max(worth), fewer[int(np.argmax(worth))]
@@ -231,15 +233,15 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
     for model in order_by_answers(train_rows).tolist():
         (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
     if train_rows.kind == "choices":
-        some = train_rows.take(telling(len(train_rows)))
+        some = train_rows.take(select_comparison_rows(len(train_rows)))
         firsts = [
-            *by_what_they_add(some, firsts[:_MAX_WEIGHED_MODELS], config),
+            *order_by_gain(some, firsts[:_MAX_WEIGHED_MODELS], config),
             *firsts[_MAX_WEIGHED_MODELS:],
         ]
     return (*firsts, *copies)
 
 
-def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
+def order_by_gain(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
     """Greedy forward selection after the first of `models`, the only one that most documents ask: next is the
     first whose log-linear pool with those before gives held-out labels the highest log-likelihood, or one
     within a standard error of it; otherwise the choice of folds would decide.
@@ -277,7 +279,7 @@ def _held_out_log_score(
     for fold in range(n_folds):
         held_out = torch.nonzero((part == fold) & (rows.labels >= 0))[:, 0]
         some = rows.take(held_out)
-        probabilities = fitted.at(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
+        probabilities = fitted.select(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
         scores[:, held_out] = (
             probabilities[:, torch.arange(len(held_out)), some.labels].clamp(min=MIN_PROBABILITY).log()
         )

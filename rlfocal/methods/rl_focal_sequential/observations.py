@@ -17,7 +17,7 @@ from rlfocal.methods.rl_focal_sequential.config import Ridges
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows
 
 TIE_TOLERANCE = 1e-9
-"""Sums that differ by less are ties: their order of summation may differ."""
+"""Sums that differ by less are ties, because the order of summation may differ."""
 
 
 class Scales(NamedTuple):
@@ -28,7 +28,7 @@ class Scales(NamedTuple):
     mean: Floats
     """(N, C) mean of the centred log-prob"""
     own: Floats
-    """(N, C) 1 / its deviation; 0 where it never varies"""
+    """(N, C) 1 / the deviation of each model's output for a slot; 0 where it never varies"""
 
 
 class QuestionFeatures(NamedTuple):
@@ -46,14 +46,14 @@ class Outputs(NamedTuple):
     shared: Floats
     """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
     own: Floats
-    """(T, N, C) the same, standardised for each slot; (T, N, 0) for answers"""
-    given: Bools
-    """(T, N, C) slots that exist; for answers, those that the model itself gave"""
+    """(T, N, C) the outputs standardised for each slot; (T, N, 0) for free answers"""
+    has_answer: Bools
+    """(T, N, C) whether the slot exists; for free answers, whether the model itself gave it"""
     votes: Floats
-    """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for answers"""
+    """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for free answers"""
     labels: Ints
-    """(T,)"""
-    about: QuestionFeatures
+    """(T,) the right slot; -1 where none is"""
+    question_features: QuestionFeatures
 
 
 def fit_scales(train: Dataset) -> Scales:
@@ -61,7 +61,7 @@ def fit_scales(train: Dataset) -> Scales:
     if train.kind == "answers":
         n_models = len(train.models)
         return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
-    exists = _exists(train.n_choices, train.logprobs.shape[2])
+    exists = _find_slots(train.n_choices, train.logprobs.shape[2])
     centred = _centre(train.logprobs, exists)
     deviation = np.sqrt(np.square(centred).sum(axis=(0, 2)) / exists.sum())
     spread = centred.std(axis=0)
@@ -72,7 +72,7 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def about(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeatures:
+def read_question_features(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeatures:
     """The questions as Fusion sees them; with free answers it sees nothing of them."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
@@ -83,16 +83,20 @@ def about(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeature
 
 
 def outputs(
-    documents: Dataset, about: QuestionFeatures, scales: Scales, order: Sequence[int], n_slots: int
+    documents: Dataset,
+    question_features: QuestionFeatures,
+    scales: Scales,
+    order: Sequence[int],
+    n_slots: int,
 ) -> Outputs:
     """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
     asked = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, asked]
         nothing = np.zeros((*probs.shape[:2], 0))
-        return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, about)
+        return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, question_features)
     logprobs = _resize(documents.logprobs[:, asked], n_slots)
-    exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
+    exists = _find_slots(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centre(logprobs, exists)
     shared = centred / scales.shared[asked, None]
     own = (centred - scales.mean[asked]) * scales.own[asked]
@@ -101,7 +105,7 @@ def outputs(
     spoke = documents.probs[:, asked].any(axis=2, keepdims=True)  # a failed call has no opinion
     votes = (best[..., None] == np.arange(n_slots)) & given & spoke
     own = own * (exists[:, None] & spoke)
-    return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
+    return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, question_features)
 
 
 def silence(seen: Outputs, silent: Bools) -> Outputs:
@@ -119,18 +123,18 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
     asked model is right": without it, an answer that all agree on would be certain.
     """
     asked = slice(0, size)
-    n_documents, n_slots = len(seen.labels), seen.given.shape[2]
+    n_documents, n_slots = len(seen.labels), seen.has_answer.shape[2]
     shared = seen.shared[:, asked].transpose(0, 2, 1)
-    gated = shared[..., None, :] * seen.about.gates[:, None, :, None]  # (T, C, K, m)
+    gated = shared[..., None, :] * seen.question_features.gates[:, None, :, None]  # (T, C, K, m)
     shared = np.concatenate(
         [
             shared,
             seen.votes[:, asked].transpose(0, 2, 1),
-            gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1]),
+            gated.reshape(*shared.shape[:2], size * seen.question_features.gates.shape[1]),
         ],
         axis=2,
     )
-    exists = seen.given[:, asked].any(axis=1)
+    exists = seen.has_answer[:, asked].any(axis=1)
     labels = np.where(seen.labels < n_slots, seen.labels, -1)
     if kind == "answers":
         shared = np.pad(shared, ((0, 0), (0, 1), (0, 1)))
@@ -140,7 +144,9 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
         exists = np.pad(exists, ((0, 0), (0, 1)), constant_values=True)
     return RegressionRows(
         torch.from_numpy(np.ascontiguousarray(shared)),
-        torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.about.context])),
+        torch.from_numpy(
+            np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.question_features.context])
+        ),
         torch.from_numpy(exists),
         torch.from_numpy(labels),
     )
@@ -175,7 +181,7 @@ def recipe_priors(
     shared = {"shared": size + is_free}
     own: dict[str, int] = {}
     if not is_free:
-        shared |= {"votes": size, "gates": size * seen.about.gates.shape[1]}
+        shared |= {"votes": size, "gates": size * seen.question_features.gates.shape[1]}
         own = {"outputs": size * seen.own.shape[2], "surface": N_SURFACE}
         own |= {"curves": queries.bends.shape[1], "words": queries.directions.shape[1]}
     ridges = [recipe._replace(shared=recipe.shared * shared_ridge)._asdict() for recipe in recipes]
@@ -189,7 +195,7 @@ def _deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]
     return torch.tensor(rows, dtype=torch.float64).repeat_interleave(counts, 1)
 
 
-def _exists(n_choices: Ints, n_slots: int) -> Bools:
+def _find_slots(n_choices: Ints, n_slots: int) -> Bools:
     return np.arange(n_slots) < n_choices[:, None]
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from rlfocal.base.arrays import Floats, Ints
 
 MIN_PROBABILITY = 1e-6
-"""Probabilities are clipped below at this before logarithms are taken."""
+"""The probability to which lower ones are raised before logarithms are taken."""
 _BIAS_RIDGE = 10.0
-"""Of 0.01, 3, 10 and 30, the most accurate on held-out train rows of BIG-Bench Hard's tasks, by a hair."""
+"""The ridge of biases, the best of 0.01, 3, 10 and 30 on held-out train rows of BIG-Bench Hard."""
 _MIN_THREADED_SIZE = 100_000
 """Array size from which arithmetic takes longer than its call overhead."""
 _MEAN_CURVATURE = 0.1
@@ -47,13 +47,13 @@ class Priors:
     """Standard deviations of the weights' Gaussian priors: d is a ridge of 1 / d², 0 holds a weight at 0."""
 
     shared: Tensor
-    """(B, G)"""
+    """(B, G) deviations of the weights that slots share"""
     own: Tensor
-    """(B, F)"""
+    """(B, F) deviations of the weights of each slot"""
     bias: Tensor | None = None
     """(B,) ridges on the biases; None: the usual one"""
 
-    def at(self, index: Tensor) -> Priors:
+    def select(self, index: Tensor) -> Priors:
         """The priors of some of the regressions."""
         return Priors(self.shared[index], self.own[index], None if self.bias is None else self.bias[index])
 
@@ -63,7 +63,7 @@ class Weights:
     """The weights of B regressions: the logit of slot c is shared_c @ a + b_c + own @ W_c."""
 
     shared: Tensor
-    """(B, G) a"""
+    """(B, G) the weights that slots share, a"""
     bias: Tensor
     """(B, C) b; (B, 1), zeros, where slots have no meaning of their own"""
     own: Tensor
@@ -77,7 +77,7 @@ class Weights:
         logits = logits if offset is None else logits + offset
         return torch.softmax(logits.masked_fill(~rows.open, -torch.inf), -1).nan_to_num(0.0)
 
-    def at(self, index: slice) -> Weights:
+    def select(self, index: slice) -> Weights:
         """Some of the regressions."""
         return Weights(self.shared[index], self.bias[index], self.own[index])
 
@@ -87,9 +87,9 @@ class Mixture:
     """Fusion at one stage of asking: a mixture of regressions over what the asked models said."""
 
     weights: Weights
-    """R regressions"""
+    """The weights of R regressions."""
     shares: Floats
-    """(R,)"""
+    """(R,) each regression's share of the mixture"""
 
     def probabilities(self, rows: RegressionRows) -> Floats:
         """(T, C) distributions over the open slots."""
@@ -116,7 +116,7 @@ def fit_many(
     bias = rows.shared.new_zeros((n_problems, width))
     own = rows.shared.new_zeros((n_problems, rows.own.shape[1], width))
     for problems in _kinds(priors, rows.shared.numel() >= _MIN_THREADED_SIZE):
-        some = priors.at(problems)
+        some = priors.select(problems)
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
         solved = _solve(
@@ -309,7 +309,7 @@ _HELD_OUT_TOLERANCE = 0.5
 """Out-of-fold fits only serve to choose shares and train the Decider."""
 
 
-def telling(n: int) -> Ints:
+def select_comparison_rows(n: int) -> Ints:
     """Evenly spaced positions among n documents, on which models and recipes are compared."""
     return np.linspace(0, n - 1, min(n, _MAX_WEIGHING_DOCUMENTS)).round().astype(np.int64)
 
@@ -340,13 +340,13 @@ def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: b
         fitted = fit_many(
             rows,
             taken.repeat_interleave(n_recipes, 0),
-            priors.at(torch.arange(n_recipes).repeat(n_folds)),
+            priors.select(torch.arange(n_recipes).repeat(n_folds)),
             biased=biased,
             tolerance=_HELD_OUT_TOLERANCE,
         )
         for fold in range(n_folds):
             out = torch.nonzero(part == fold)[:, 0]
-            of_fold = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
+            of_fold = fitted.select(slice(fold * n_recipes, (fold + 1) * n_recipes))
             of_seed[:, out.numpy()] = of_fold.probabilities(rows.take(out)).numpy()
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

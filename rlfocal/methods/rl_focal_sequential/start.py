@@ -1,4 +1,4 @@
-"""Where the agents start: the best constant pool, a log-linear pool weighted by its members' odds.
+"""The pool from which training starts: the best constant log-linear pool, weighted by its members' odds.
 
 Labels decide four figures alone: the models' accuracies, how many of the asking order are asked, one factor
 on all weights, and whether the pool is worth more than its best model. So few labels are enough.
@@ -16,11 +16,11 @@ from rlfocal.methods.constant_pools import MAX_POOL_SIZE
 from rlfocal.methods.rl_focal_sequential.observations import Outputs
 from rlfocal.methods.rl_focal_sequential.softmax_regression import MIN_PROBABILITY
 
-_SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
+_LOGIT_SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
 MIN_GAIN = 0.005
 """Nats of log-score that one more model has to bring: what guessing models bring by chance is less."""
 _USUAL_SCALE = 3.0
-"""Of the sum of weights, the middle of a prior that counts as one document."""
+"""The sum of weights in the middle of a prior that counts as one document."""
 
 
 class StartingPool(NamedTuple):
@@ -65,7 +65,7 @@ def try_starts(
     score = np.zeros((largest, n))
     for number in range(int(fold.max()) + 1):
         out, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        odds = _odds(correct[rest])
+        odds = _accuracy_odds(correct[rest])
         for size in range(1, largest + 1):
             members = np.arange(len(order)) < size
             scale = _best_scale(_take(seen, rest), odds, members, rows.kind)
@@ -78,12 +78,12 @@ def try_starts(
     # Of few documents, log-scores tell sizes apart where numbers of right answers are equal.
     worth = score.mean(axis=1) - costs[:largest] - MIN_GAIN * np.arange(largest)
     size = int(worth.argmax()) + 1
-    odds = _odds(correct)
+    odds = _accuracy_odds(correct)
     scale = _best_scale(seen, odds, np.arange(len(order)) < size, rows.kind)
     return StartTrials(StartingPool(size, tuple(odds.tolist()), scale), right, confidence)
 
 
-def _odds(correct: Bools) -> Floats:
+def _accuracy_odds(correct: Bools) -> Floats:
     """(N,) of being right, by accuracies (T, N) that one more document right and one wrong shrinks."""
     accuracy = (correct.sum(axis=0) + 1) / (len(correct) + 2)
     return np.asarray(accuracy / (1 - accuracy))
@@ -91,14 +91,14 @@ def _odds(correct: Bools) -> Floats:
 
 def _take(seen: Outputs, rows: Ints) -> Outputs:
     """What Fusion sees of some documents; nothing of their questions."""
-    return seen._replace(shared=seen.shared[rows], given=seen.given[rows], labels=seen.labels[rows])
+    return seen._replace(shared=seen.shared[rows], has_answer=seen.has_answer[rows], labels=seen.labels[rows])
 
 
 def _logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
     """(T, C) the logits for weights that sum to 1, and which slots are open."""
     weights = np.where(members, odds, 0.0)
     logits = np.einsum("tnc,n->tc", seen.shared, weights / max(weights.sum(), 1e-9))
-    return np.asarray(logits), np.asarray(seen.given[:, members].any(axis=1))
+    return np.asarray(logits), np.asarray(seen.has_answer[:, members].any(axis=1))
 
 
 def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
@@ -118,9 +118,9 @@ def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> floa
     scores = [
         _log_score(_fuse(logits, is_open, scale, kind), seen.labels).sum()
         - 0.5 * np.log(scale / _USUAL_SCALE) ** 2
-        for scale in _SCALES.tolist()
+        for scale in _LOGIT_SCALES.tolist()
     ]
-    return float(_SCALES[int(np.argmax(scores))])
+    return float(_LOGIT_SCALES[int(np.argmax(scores))])
 
 
 def _log_score(chances: Floats, labels: Ints) -> Floats:

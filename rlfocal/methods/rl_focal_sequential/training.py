@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
-from rlfocal.methods.learning.networks import one_thread
+from rlfocal.methods.learning.networks import use_one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import UnfinishedTraining
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents, read_stages, write_stages
@@ -35,15 +35,20 @@ from rlfocal.methods.rl_focal_sequential.decider import (
 )
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
-    about,
     best_slots,
     fit_scales,
     outputs,
+    read_question_features,
     real_slots,
     recipe_priors,
     stage_rows,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import RegressionRows, Stage, fit_stage, telling
+from rlfocal.methods.rl_focal_sequential.softmax_regression import (
+    RegressionRows,
+    Stage,
+    fit_stage,
+    select_comparison_rows,
+)
 from rlfocal.methods.rl_focal_sequential.start import StartTrials, try_starts
 from rlfocal.statistics.calibration import fit_temperature
 from rlfocal.statistics.sampling import draw_folds
@@ -55,7 +60,7 @@ _MIN_SAVED_DOCUMENTS = 2_000
 """Number of train documents from which a stage takes long enough to be saved."""
 
 
-@one_thread()
+@use_one_thread()
 def train(
     train_rows: Dataset,
     config: SequentialConfig,
@@ -74,12 +79,12 @@ def train(
     work = prepare(train_rows, config, seeds)
     unfinished: UnfinishedTraining | None = None
     if kept is not None and len(train_rows) >= _MIN_SAVED_DOCUMENTS:
-        unfinished = UnfinishedTraining.beside(kept, config.revision, train_rows, seeds, config)
+        unfinished = UnfinishedTraining.locate(kept, config.revision, train_rows, seeds, config)
     recipes, stages = (
         (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
     )
     if not stages:
-        recipes = work.worthwhile(recipes)
+        recipes = work.select_recipes(recipes)
     for size in work.sizes[len(stages) :]:
         stages.append(work.fit(size, recipes))
         if unfinished is not None:
@@ -121,36 +126,36 @@ class StagedTraining(NamedTuple):
         priors = recipe_priors(recipes, size, self.seen, self.queries, self.config.shared_ridge)
         return fit_stage(rows, priors, self.held_out[:, of_rows], biased=self.kind == "choices")
 
-    def worthwhile(self, recipes: tuple[Ridges, ...]) -> tuple[Ridges, ...]:
+    def select_recipes(self, recipes: tuple[Ridges, ...]) -> tuple[Ridges, ...]:
         """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
         common = self._replace(held_out=draw_folds(len(self.train_rows), self.config.folds)[None])
-        shares = common.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
+        shares = common.fit(self.sizes[-1], recipes, select_comparison_rows(len(self.train_rows))).shares[0]
         least = min(_MIN_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
 
-    def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
+    def observe_stage(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
         """Fusion's slots, and what the Decider sees."""
         votes = self.train_rows.predictions[:, list(self.order[:size])]
         real = real_slots(distributions, self.kind)
         answers = best_slots(real, self.seen, size, self.train_rows.slots)
-        return answers, view(real, answers, votes, self.seen.given.shape[2])
+        return answers, view(real, answers, votes, self.seen.has_answer.shape[2])
 
     def agents(self, number: int, stages: Sequence[Stage]) -> SequentialAgents:
         """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
         right, ledger = self.ledger(number, stages)
-        kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
+        kept = worthwhile_stages(ledger, self.sizes, self.list_costs, self.config, n)
         sizes = tuple(self.sizes[stage] for stage in kept)
-        ledger = ledger.at(kept, self.paid(sizes))
+        ledger = ledger.select_stages(kept, self.list_costs(sizes))
         decider, penalty = ledger.decider(self.config, n)
         history = [
             Episode("stage", done, None, float(right[stage].mean()), float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
         tried = self.starts(self.held_out[number])
-        deciding = self.deciding(
+        deciding = self.choose_fallbacks(
             ledger.outcomes(right[kept], decider, self.config.size_penalty / n), sizes, tried,
             self.held_out[number],
         )  # fmt: skip
@@ -168,8 +173,8 @@ class StagedTraining(NamedTuple):
             kept=deciding, start=tried.start,
         )  # fmt: skip
 
-    def deciding(
-        self, earned: Floats, sizes: Sequence[int], tried: StartTrials, fold: Ints
+    def choose_fallbacks(
+        self, rewards: Floats, sizes: Sequence[int], tried: StartTrials, fold: Ints
     ) -> tuple[Deciding, ...]:
         """(K,) what decides where stages up to each of these `sizes` may be asked, from what was learned
         `earned` (K, T); `fold` (T,) is what it was held out in.
@@ -180,17 +185,17 @@ class StagedTraining(NamedTuple):
         """
         alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
-            return (learned,) * len(earned)
-        worth = {alone: self.earned_alone(fold), start: self.earned_at_start(tried)}
+            return (learned,) * len(rewards)
+        worth = {alone: self.reward_single_model(fold), start: self.reward_start(tried)}
         margin, size = needed_margin(self.train_rows), tried.start.size
         base = alone
         if size > 1:
             base = choose_fallback((start, alone), np.stack([worth[start], worth[alone]]), margin)
-        chosen = choose_fallback((alone, learned), np.stack([worth[alone], earned[-1]]), margin)
+        chosen = choose_fallback((alone, learned), np.stack([worth[alone], rewards[-1]]), margin)
         deciding: list[Deciding] = []
         for stage, most in enumerate(sizes):
             simpler = base if most >= size else alone
-            is_ahead = chosen == learned and earned[stage].mean() > worth[simpler].mean()
+            is_ahead = chosen == learned and rewards[stage].mean() > worth[simpler].mean()
             deciding.append(learned if is_ahead else simpler)
         return tuple(deciding)
 
@@ -199,20 +204,20 @@ class StagedTraining(NamedTuple):
         rows, config = self.train_rows, self.config
         places = range(1, len(rows.models) + 1)
         # All are asked in one round, so that only the first has its price.
-        paid = np.array(self.paid(places)) - config.round_penalty * np.arange(len(places))
+        paid = np.array(self.list_costs(places)) - config.round_penalty * np.arange(len(places))
         costs = paid + config.size_penalty / len(rows.models) * np.array(places)
         budget = config.budget(len(places))
         return try_starts(rows, self.seen, np.array(self.order), fold, costs, budget)
 
-    def earned_at_start(self, tried: StartTrials) -> Floats:
+    def reward_start(self, tried: StartTrials) -> Floats:
         """(T,) what the start earns on documents that it was not fitted to."""
         config, size = self.config, tried.start.size
-        paid = self.paid(range(1, size + 1))[-1] - config.round_penalty * (size - 1)
+        paid = self.list_costs(range(1, size + 1))[-1] - config.round_penalty * (size - 1)
         cost = config.size_penalty / len(self.train_rows.models) * size + paid
         at = size - 1
         return outcome(tried.right[at], tried.confidence[at], config.worth_of_abstaining) - cost
 
-    def earned_alone(self, fold: Ints) -> Floats:
+    def reward_single_model(self, fold: Ints) -> Floats:
         """(T,) what the most accurate model earns, chosen without the document's fold."""
         rows, config = self.train_rows, self.config
         order = order_by_answers(rows)
@@ -231,23 +236,25 @@ class StagedTraining(NamedTuple):
         place is fitted on."""
         right, ledger = [], Ledger([], [])
         for size, stage in zip(self.sizes, stages, strict=True):
-            answers, features = self.look(stage.out_of_fold[number], size)
+            answers, features = self.observe_stage(stage.out_of_fold[number], size)
             deployed = stage.fusion(number).probabilities(self.rows(size))
             ledger.views.append(StageView(features, size, least=self.config.worth_of_abstaining))
-            ledger.deployed.append(self.look(deployed, size)[1])
+            ledger.deployed.append(self.observe_stage(deployed, size)[1])
             right.append((answers == self.seen.labels) & (answers >= 0))
         return np.stack(right), ledger
 
-    def paid(self, sizes: Sequence[int]) -> list[float]:
+    def list_costs(self, sizes: Sequence[int]) -> list[float]:
         """What prices and rounds have cost once stages of these sizes have answered."""
         return paid_by_stage(self.order, sizes, self.shares, self.config)
 
-    def earned(self) -> float:
+    def mean_reward(self) -> float:
         """What a train document earns on average, by agents of the first seed."""
         _, ledger = self.ledger(0, [self.fit(size, self.config.recipes) for size in self.sizes])
         n = len(self.train_rows.models)
-        kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
-        return ledger.at(kept, self.paid([self.sizes[stage] for stage in kept])).earned(self.config, n)
+        kept = worthwhile_stages(ledger, self.sizes, self.list_costs, self.config, n)
+        return ledger.select_stages(kept, self.list_costs([self.sizes[stage] for stage in kept])).mean_reward(
+            self.config, n
+        )
 
 
 def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
@@ -256,11 +263,11 @@ def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floa
     """
     if not shares.any():
         return asking_order(train_rows, config)
-    some = train_rows.take(telling(len(train_rows)))
+    some = train_rows.take(select_comparison_rows(len(train_rows)))
     quick = replace(config, recipes=config.recipes[:1])
     return max(
         priced_orders(train_rows, config, shares),
-        key=lambda order: prepare(some, quick, [0], order, shares).earned(),
+        key=lambda order: prepare(some, quick, [0], order, shares).mean_reward(),
     )
 
 
@@ -281,7 +288,7 @@ def prepare(
         order = affordable_order(train_rows, config, shares)
     questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
-    about_rows = about(train_rows, queries)
+    about_rows = read_question_features(train_rows, queries)
     n_models, n_rows = len(train_rows.models), len(train_rows)
     return StagedTraining(
         train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),

@@ -20,17 +20,17 @@ class Figure:
     """A figure with its words."""
 
     chart: InitVar[alt.TopLevelMixin]
-    """In the colours of `rlfocal.report.figures.style`."""
+    """The chart, in the colours of `rlfocal.report.figures.style`."""
     title: str
-    """One sentence."""
+    """The figure's title, one sentence."""
     caption: str
     """What it shows, and how to read it."""
     description: str
-    """Its main figures in words, for those who do not see it."""
+    """The figure's main numbers in words, for readers who do not see it."""
     name: str = ""
-    """Of files and anchors; without one, that of the function that drew it."""
+    """The name of the figure's files and anchor; by default that of the function that drew it."""
     spec: dict[str, Any] = field(init=False, repr=False)
-    """As Vega-Lite."""
+    """The chart as a Vega-Lite specification."""
 
     def __post_init__(self, chart: alt.TopLevelMixin) -> None:
         from rlfocal.report.figures.style import spec
@@ -39,7 +39,7 @@ class Figure:
 
 
 Draw = Callable[[Warehouse, Board], Figure | None]
-"""None if the board has nothing to show of it."""
+"""A function that draws a figure of a board; it returns None if there is nothing to show."""
 _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 

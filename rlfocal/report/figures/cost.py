@@ -23,21 +23,21 @@ from rlfocal.report.figures.style import (
     MUTED_COLOUR,
     THIRD,
     WIDTH,
-    named,
+    number_tooltip,
     percent_axis,
     rows,
-    tip,
+    text_tooltip,
 )
 from warehouse import Warehouse
 
 BUDGETS, OTHER_METHODS, SINGLES = "RL-Focal within a budget", "other methods", "single models"
 SHAPES = ("diamond", "triangle-up", "cross", "triangle-down")
-"""Of RL-Focal's methods, by turns."""
+"""The marks of RL-Focal's methods, used in turn."""
 
 
 @board_figure(place=1)
 def cost(warehouse: Warehouse, board: Board) -> Figure | None:
-    """Where the board's methods and single models stand; None if nothing costs anything."""
+    """The accuracy of the board's methods and models by their cost; None if nothing costs anything."""
     priced = board.is_priced
     points = _points(board, priced)
     if all(point["kind"] == SINGLES for point in points):
@@ -98,12 +98,12 @@ def _chart(
         y=y,
         shape=alt.Shape("kind:N", scale=shapes, title=None),
         tooltip=[
-            named("name", "name"),
-            tip("accuracy", "accuracy, %"),
-            tip("low", "from"),
-            tip("high", "to"),
-            tip("cost", unit, ",.3~f"),
-            tip("asked", "models asked"),
+            text_tooltip("name", "name"),
+            number_tooltip("accuracy", "accuracy, %"),
+            number_tooltip("low", "from"),
+            number_tooltip("high", "to"),
+            number_tooltip("cost", unit, ",.3~f"),
+            number_tooltip("asked", "models asked"),
         ],
     )
     line = (
@@ -140,9 +140,7 @@ def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
         for s in board.singles
     ]
     others = [
-        s
-        for s in board.standings
-        if not s.is_ours and not s.method.startswith((SINGLE_PREFIX, CEILING_METHOD))
+        s for s in board.rows if not s.is_ours and not s.method.startswith((SINGLE_PREFIX, CEILING_METHOD))
     ]
     return points + [
         {"name": s.method, "kind": s.method if s.is_ours else OTHER_METHODS}
@@ -152,10 +150,10 @@ def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _place(paid: float | None, accuracy: float, stderr: float, asked: float) -> dict[str, float]:
+def _place(paid: float | None, accuracy: float, stderr: float, n_asked: float) -> dict[str, float]:
     low, high = (100 * (accuracy + side * 1.96 * stderr) for side in (-1, 1))
     return {"cost": paid or 0.0, "accuracy": 100 * accuracy, "low": max(low, 0), "high": min(high, 100)} | {
-        "asked": asked
+        "asked": n_asked
     }
 
 

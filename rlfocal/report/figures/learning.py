@@ -11,7 +11,7 @@ from rlfocal.base.wording import percent
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.style import ACCENT, BLUE, percent_axis, rows, tip
+from rlfocal.report.figures.style import ACCENT, BLUE, number_tooltip, percent_axis, rows
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -28,7 +28,7 @@ ASKING = {"decider", "joint"}
 
 @board_figure(place=3)
 def learning(warehouse: Warehouse, board: Board) -> Figure | None:
-    """None where RL-Focal was not evaluated, or its training was not kept."""
+    """The learning curves; None if RL-Focal was not evaluated, or its training was not kept."""
     panels, ends = [], []
     for standing in board.ours:
         for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
@@ -85,10 +85,10 @@ def _panel(points: Sequence[dict[str, Any]], title: str, field: str, phase: str)
     ).encode(
         y=percent_axis(field, words),
         tooltip=[
-            tip("x", axis, ".3~g"),
-            tip(field, words),
-            tip(f"{field}_low", "from"),
-            tip(f"{field}_high", "to"),
+            number_tooltip("x", axis, ".3~g"),
+            number_tooltip(field, words),
+            number_tooltip(f"{field}_low", "from"),
+            number_tooltip(f"{field}_high", "to"),
         ],
     )
     return alt.layer(band, line).properties(width=300, height=180, title=title)

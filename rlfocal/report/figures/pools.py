@@ -19,10 +19,10 @@ from rlfocal.report.figures.style import (
     MUTED_COLOUR,
     PAPER,
     WIDTH,
-    named,
+    number_tooltip,
     percent_axis,
     rows,
-    tip,
+    text_tooltip,
 )
 from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
@@ -38,7 +38,7 @@ POOL_KINDS = {
 
 @board_figure(place=2)
 def pools(warehouse: Warehouse, board: Board) -> Figure | None:
-    """None where there are no two models."""
+    """The accuracy of every pool by its diversity; None for fewer than two models."""
     runs, models = [run.run_id for standing in board.ours for run in standing.runs], board.models
     choice = pool_choice(warehouse, board.benchmark, runs, models)
     if choice is None:
@@ -76,12 +76,12 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
 def _point(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
     """Of thousands: what others have in common is left out, and members are places in `models`."""
     members = [models.index(model) for model in pool.models if model in models]
-    diversity, accuracy = _rounded(pool.focal_diversity, 4), _rounded(pool.plurality_accuracy, 4, 100)
+    diversity, accuracy = _round(pool.focal_diversity, 4), _round(pool.plurality_accuracy, 4, 100)
     point = {"m": members, "d": diversity, "a": accuracy}
     return point | ({"kind": kind, "share": 100 * share} if kind else {})
 
 
-def _rounded(value: float | None, digits: int, scale: int = 1) -> float | None:
+def _round(value: float | None, digits: int, scale: int = 1) -> float | None:
     return None if value is None else round(scale * value, digits)
 
 
@@ -104,11 +104,11 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Layer
             y=percent_axis("a", "plurality accuracy on test documents, %"),
             color=alt.Color("kind:N", scale=colours, title=None),
             tooltip=[
-                named("members", "pool"),
-                tip("size", "models", "d"),
-                tip("d", "focal diversity", ".3f"),
-                tip("a", "plurality accuracy, %"),
-                tip("share", "share of RL-Focal's decisions, %", ".1f"),
+                text_tooltip("members", "pool"),
+                number_tooltip("size", "models", "d"),
+                number_tooltip("d", "focal diversity", ".3f"),
+                number_tooltip("a", "plurality accuracy, %"),
+                number_tooltip("share", "share of RL-Focal's decisions, %", ".1f"),
             ],
         )
     )

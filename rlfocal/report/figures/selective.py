@@ -10,12 +10,12 @@ import numpy as np
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
 from rlfocal.evaluation.merits import probabilities_of
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, THIRD, named, rows, tip
+from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, THIRD, number_tooltip, rows, text_tooltip
 from rlfocal.statistics.selective import RiskCoverage, risk_coverage
 from warehouse import Warehouse
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4])
-"""Of RL-Focal's methods, by turns."""
+"""The dashes of RL-Focal's methods, used in turn."""
 N_CURVE_POINTS = 100
 """Steps drawn of each curve."""
 MIN_COVERAGE = 0.02
@@ -24,7 +24,7 @@ MIN_COVERAGE = 0.02
 
 @board_figure(place=4)
 def selective(warehouse: Warehouse, board: Board) -> Figure | None:
-    """None where no answer has a probability."""
+    """The error by coverage; None where no answer has a probability."""
     curves = dict(_curves(warehouse, board))
     if not curves:
         return None
@@ -34,7 +34,7 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
     points = [
         {"name": name, "coverage": 100 * covered, "risk": 100 * wrong, "threshold": sure}
         for name, curve in curves.items()
-        for sure, covered, wrong in _thinned(curve)
+        for sure, covered, wrong in _thin_steps(curve)
     ]
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300)
     domain = list(curves)
@@ -49,10 +49,10 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
             ),
             strokeDash=alt.StrokeDash("name:N", scale=alt.Scale(domain=domain, range=dashes), legend=legend),
             tooltip=[
-                named("name", "name"),
-                tip("coverage", "answered, %", ".1f"),
-                tip("risk", "wrong, %", ".1f"),
-                tip("threshold", "from a probability of", ".3f"),
+                text_tooltip("name", "name"),
+                number_tooltip("coverage", "answered, %", ".1f"),
+                number_tooltip("risk", "wrong, %", ".1f"),
+                number_tooltip("threshold", "from a probability of", ".3f"),
             ],
         )
     )
@@ -67,8 +67,10 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
-    """Of RL-Focal's methods, the baseline and the best rival, where their answers have probabilities."""
-    by_name = {s.method: s for s in board.standings}
+    """The curves of RL-Focal's methods, the baseline and the best rival, if their answers have
+    probabilities.
+    """
+    by_name = {s.method: s for s in board.rows}
     shown: dict[str, LeaderboardRow] = {s.method: s for s in board.ours}
     shown |= {name: by_name[name] for name in [board.baseline] if name in by_name}
     shown |= {} if board.rival is None else {board.rival.method: board.rival}
@@ -80,7 +82,7 @@ def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCover
             yield name, risk_coverage(probability, correct)
 
 
-def _thinned(curve: RiskCoverage) -> list[tuple[float, float, float]]:
+def _thin_steps(curve: RiskCoverage) -> list[tuple[float, float, float]]:
     """Threshold, coverage and risk of evenly chosen steps."""
     places = np.flatnonzero(curve.coverage >= MIN_COVERAGE)
     places = (

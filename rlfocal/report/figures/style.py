@@ -80,7 +80,7 @@ _NAMED_DATA: dict[str, list[dict[str, Any]]] = {}
 
 def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
     """Data of a chart, with numbers as short as their digits say anything."""
-    short_rows = [{key: _short(value) for key, value in row.items()} for row in values]
+    short_rows = [{key: _round(value) for key, value in row.items()} for row in values]
     name = f"data-{sha256(json.dumps(short_rows).encode()).hexdigest()[:12]}"
     _NAMED_DATA[name] = short_rows
     return alt.NamedData(name)
@@ -90,12 +90,12 @@ def percent_axis(field: str, title: str = "accuracy on test documents, %", **mor
     return alt.Y(field, type="quantitative", title=title, scale=alt.Scale(zero=False, nice=True), **more)
 
 
-def tip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
+def number_tooltip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
     """What hovering shows of a number."""
     return alt.Tooltip(field, type="quantitative", title=title, format=format)
 
 
-def named(field: str, title: str) -> alt.Tooltip:
+def text_tooltip(field: str, title: str) -> alt.Tooltip:
     """What hovering shows of words."""
     return alt.Tooltip(field, type="nominal", title=title)
 
@@ -108,7 +108,7 @@ def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
     return made | {"description": description, "datasets": {name: _NAMED_DATA[name] for name in names}}
 
 
-def in_colours(
+def apply_colours(
     drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT_COLOURS, background: str = PAPER
 ) -> dict[str, Any]:
     """A spec that stands alone, with these colours for the page's variables."""
@@ -122,14 +122,14 @@ def in_colours(
 def svg(drawn: Mapping[str, Any], background: str = "transparent") -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(in_colours(drawn, background=background)))
+    return str(vl_convert.vegalite_to_svg(apply_colours(drawn, background=background)))
 
 
 def png(drawn: Mapping[str, Any]) -> bytes:
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(in_colours(drawn), scale=2))
+    return bytes(vl_convert.vegalite_to_png(apply_colours(drawn), scale=2))
 
 
-def _short(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value

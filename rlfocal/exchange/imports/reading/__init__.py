@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 Pairs = Mapping[str, str] | Sequence[str] | None
 """Pairs, as a mapping or as `theirs=ours`."""
 _COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4")
-_ARCHIVES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
+_ARCHIVE_SUFFIXES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
 
 
 def plain_suffix(path: Path) -> str:
@@ -35,7 +35,7 @@ def plain_stem(path: Path) -> str:
 
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
 """A packed file may expand to so many bytes, or to so many times its own size if that is more."""
-_CHUNK = 1 << 24
+_CHUNK_BYTES = 1 << 24
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +43,7 @@ def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
     """Raises InputError for a packed file, of `n_bytes`, that expands beyond bounds."""
     most, unpacked = max(MAX_UNPACKED, MAX_RATIO * n_bytes), 0
     with pa.input_stream(path, compression="detect") as packed:
-        while chunk := packed.read(_CHUNK):
+        while chunk := packed.read(_CHUNK_BYTES):
             unpacked += len(chunk)
             if unpacked > most:
                 raise InputError(
@@ -65,9 +65,9 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path} cannot be read: {first_line(error)}") from None
 
 
-def unpacking(paths: Iterable[Path]) -> str:
+def advise_unpacking(paths: Iterable[Path]) -> str:
     """Advice where one of the files is an archive."""
-    packed = next((path.name for path in paths if path.suffix.lower() in _ARCHIVES), None)
+    packed = next((path.name for path in paths if path.suffix.lower() in _ARCHIVE_SUFFIXES), None)
     return f"; {packed} is compressed: unpack it first" if packed else ""
 
 
@@ -90,7 +90,7 @@ def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], a
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         chosen = [file for file in inside if file.is_file() and is_wanted(file)]
         if not chosen:
-            raise InputError(f"{path} has no {advice}{unpacking(inside)}")
+            raise InputError(f"{path} has no {advice}{advise_unpacking(inside)}")
         files |= {file.absolute(): file for file in chosen}
     return list(files.values())
 
@@ -147,12 +147,12 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
-def read_pairs(flag: str, given: Pairs) -> dict[str, str]:
+def read_pairs(flag: str, texts: Pairs) -> dict[str, str]:
     """What an option of `A=B` says. Raises InputError for anything else."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    pairs = [each.rpartition("=") for each in given or ()]
-    for each, (before, _, after) in zip(given or (), pairs, strict=True):
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    pairs = [each.rpartition("=") for each in texts or ()]
+    for each, (before, _, after) in zip(texts or (), pairs, strict=True):
         if not (before.strip() and after.strip()):
             raise InputError(f"{flag} {each}: write A=B, as in {flag} theirs=ours")
     return {before.strip(): after.strip() for before, _, after in pairs}

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.failures import describe_error
 from rlfocal.exchange.imports.reading import find_files, plain_stem, plain_suffix, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
 _DATE_PATTERN = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
-_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE_PATTERN})")
+_SAMPLES_FILE = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE_PATTERN})")
 # A data set of the hub as Parquet: folders, or file names, of ORG__MODEL__TASK.
-_CONFIGURATION = re.compile(r"(?P<model>.+?__.+?)__(?P<task>leaderboard_\w+)")
+_CONFIGURATION_NAME = re.compile(r"(?P<model>.+?__.+?)__(?P<task>leaderboard_\w+)")
 # lm-eval's folder of a model that has a hub id.
-_FOLDER = re.compile(r"(?P<model>[^_].*?__.+)")
-_SUFFIXES = (".jsonl", ".json", ".parquet")
+_MODEL_FOLDER = re.compile(r"(?P<model>[^_].*?__.+)")
+_LOG_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 class Log(NamedTuple):
@@ -27,7 +27,7 @@ class Log(NamedTuple):
 
     path: Path
     task: str
-    """lm-eval's name of it."""
+    """The task's name in lm-eval."""
     date: str
     model: str
     run: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Log(NamedTuple):
     @property
     def config(self) -> Mapping[str, Any]:
         """The task's definition; empty where the results file has none."""
-        of_task = _part(self.run, "configs", self.task)
+        of_task = _get_nested(self.run, "configs", self.task)
         return of_task if isinstance(of_task, Mapping) else {}
 
     @property
@@ -47,12 +47,12 @@ class Log(NamedTuple):
     @property
     def details(self) -> dict[str, Any]:
         """What an import records of the run."""
-        n_whole = _part(self.run, "n-samples", self.task, "original")
+        n_whole = _get_nested(self.run, "n-samples", self.task, "original")
         values = {
             "samples": self.path.name,
             "lm_eval": self.run.get("lm_eval_version"),
-            "task_version": _part(self.run, "versions", self.task),
-            "num_fewshot": _part(self.run, "n-shot", self.task),
+            "task_version": _get_nested(self.run, "versions", self.task),
+            "num_fewshot": _get_nested(self.run, "n-shot", self.task),
             "chat_template_sha": self.run.get("chat_template_sha"),
             "n_whole": n_whole if isinstance(n_whole, int) and 0 < n_whole < 2**31 else None,
         }
@@ -83,7 +83,9 @@ def find_logs(
     file or folder. Raises InputError if there are no logs, no model's name, or nothing of a name in `names`.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
-    files = find_files(paths, lambda p: plain_suffix(p) in _SUFFIXES and _match_name(p) is not None, advice)
+    files = find_files(
+        paths, lambda p: plain_suffix(p) in _LOG_SUFFIXES and _match_name(p) is not None, advice
+    )
     names = {str(Path(before)): after for before, after in (names or {}).items()}
     logs = [_log(path, model, names) for path in files]
     there = {name for log in logs if (name := _model_name(log.run, log.path))}
@@ -120,12 +122,12 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
 
 def _match_name(path: Path) -> re.Match[str] | None:
     """A match with a task (and a date, or a model) of a file of samples."""
-    if match := _SAMPLES.fullmatch(plain_stem(path)):
+    if match := _SAMPLES_FILE.fullmatch(plain_stem(path)):
         return match
     if path.suffix != ".parquet":
         return None
     names = (path.stem, *(parent.name for parent in path.parents))
-    return next((match for name in names if (match := _CONFIGURATION.fullmatch(name))), None)
+    return next((match for name in names if (match := _CONFIGURATION_NAME.fullmatch(name))), None)
 
 
 def _log(path: Path, model: str | None, names: Mapping[str, str]) -> Log:
@@ -153,7 +155,7 @@ def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
         return name
     match = _match_name(path)
     configured = match.groupdict().get("model") if match else None
-    if configured is None and (folder := _FOLDER.fullmatch(path.parent.name)):
+    if configured is None and (folder := _MODEL_FOLDER.fullmatch(path.parent.name)):
         configured = folder["model"]
     return configured.replace("__", "/", 1) if configured else None
 
@@ -168,7 +170,7 @@ def _results(samples: Path, date: str) -> Mapping[str, Any]:
     return {}
 
 
-def _part(run: Mapping[str, Any], *keys: str) -> Any:
+def _get_nested(run: Mapping[str, Any], *keys: str) -> Any:
     value: Any = run
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -213,5 +215,5 @@ def _fetch(source: str, repo: str) -> Path:
         ) from error
     except errors.HfHubHTTPError as error:
         raise InputError(
-            f"the hub refuses {repo}: {plain(error)}; check HF_TOKEN (`hf auth whoami`)"
+            f"the hub refuses {repo}: {describe_error(error)}; check HF_TOKEN (`hf auth whoami`)"
         ) from error

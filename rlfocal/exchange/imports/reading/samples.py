@@ -19,7 +19,7 @@ from rlfocal.exchange.imports.reading import Row, first_line, open_plain, plain_
 from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
-GRADES = ("exact_match", "em", "prompt_level_strict_acc", "acc")
+GRADE_METRICS = ("exact_match", "em", "prompt_level_strict_acc", "acc")
 """Metrics that say of each document whether it is right; the first that a row has is its grade."""
 _SCORE_ROUNDING = 1e-3
 Messages = tuple[tuple[str, str], ...]
@@ -34,9 +34,9 @@ class LoggedAnswer(NamedTuple):
 
     texts: tuple[str, ...]
     filtered: str | None
-    """What lm-eval's filter made of it; None where it found nothing."""
+    """The answer that lm-eval's filter found in the text; None where it found nothing."""
     right: bool | None
-    """None: between right and wrong."""
+    """Whether the log grades the answer right; None: between right and wrong."""
     is_comparable: bool
     """Whether the grade is of an answer that others can equal, and not of how the text was written."""
 
@@ -47,13 +47,13 @@ class LoggedSample(NamedTuple):
     doc_id: int
     document: dict[str, Any]
     scores: list[dict[str, Any]]
-    """Of choices."""
-    said: LoggedAnswer | None
-    """Of generated texts."""
+    """The log-probs of the choices; None for generated texts."""
+    answer: LoggedAnswer | None
+    """The generated texts with their grade; None for choices."""
     metric: str | None
-    """The row's grade."""
+    """The metric by which the row is graded."""
     prompt: str | Messages
-    """As the model read it, or the messages of a chat."""
+    """The prompt as the model read it, or the messages of a chat."""
     continuations: tuple[str, ...]
     """What follows the prompt, one a choice, each with its leading delimiter; empty for answers."""
 
@@ -81,19 +81,19 @@ def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
         for other in documents.values():
             for doc_id in other.keys() - numbers.keys():
                 raise InputError(
-                    f"{numbered(path)} {other[doc_id]}: document {doc_id} has no row of the filter {name!r}, "
+                    f"{name_row(path)} {other[doc_id]}: document {doc_id} has no row of the filter {name!r}, "
                     "which others have; write the log again"
                 )
     return kept, [chosen, *(name for name in documents if name != chosen)]
 
 
-def numbered(path: Path) -> str:
+def name_row(path: Path) -> str:
     """What stands before a row's number in messages."""
     return f"{path}, {'line' if plain_suffix(path) == '.jsonl' else 'row'}"
 
 
 def sample(row: Row, config: Row) -> LoggedSample:
-    """Reads a row; `config` is what the run's results file says of the task.
+    """Reads a row of a log; `config` is the task's part of the run's results file.
 
     Raises UnsupportedTaskError, or ValueError, KeyError, ... if the row is not a sample of lm-eval."""
     doc_id = row["doc_id"]
@@ -115,7 +115,10 @@ def sample(row: Row, config: Row) -> LoggedSample:
         if len(arguments) > 1:
             raise UnsupportedTaskError("several generated texts a document, each of another prompt")
         metric = _metric(row)
-        answer, document = None if metric is None else _said(row, metric, responses[0]), {"gold": _gold(row)}
+        answer, document = (
+            None if metric is None else _read_answer(row, metric, responses[0]),
+            {"gold": _gold(row)},
+        )
         return LoggedSample(doc_id, common | document, [], answer, metric, prompt, ())
     if len(arguments) < 2 or any(len(each) != 2 for each in arguments):
         raise UnsupportedTaskError("neither choices nor generated answers")
@@ -125,32 +128,32 @@ def sample(row: Row, config: Row) -> LoggedSample:
     return LoggedSample(doc_id, common | document, scores, None, metric, prompt, continuations)
 
 
-def read_prompt(given: Any) -> str | Messages:
+def read_prompt(value: Any) -> str | Messages:
     """A prompt's text, or the (role, text) of its messages, which lm-eval logs as JSON in a list of one.
 
     Raises ValueError for anything else.
     """
-    single = given[0] if isinstance(given, list) and len(given) == 1 else given
-    listed = single if isinstance(single, list) else given
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    listed = single if isinstance(single, list) else value
     if isinstance(single, str):
-        listed = _parsed(single) if single.lstrip().startswith("[{") else None
+        listed = _parse_json(single) if single.lstrip().startswith("[{") else None
     if isinstance(listed, list) and listed and all(isinstance(m, Mapping) and "role" in m for m in listed):
         return tuple((str(message["role"]), _content(message.get("content"))) for message in listed)
     if not isinstance(single, str):
-        raise ValueError(f"the prompt {given!r:.60} is neither text nor a chat's messages")
+        raise ValueError(f"the prompt {value!r:.60} is neither text nor a chat's messages")
     return single
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _content(given: Any) -> str:
+def _content(value: Any) -> str:
     """The text of a message, whose content may be in parts."""
-    parts = given if isinstance(given, list) else [given]
+    parts = value if isinstance(value, list) else [value]
     return "".join(part if isinstance(part, str) else str((part or {}).get("text", "")) for part in parts)
 
 
@@ -181,11 +184,11 @@ def _choices(
     return document, [{"choice_logprobs": logprobs, "is_greedy": greedy}]
 
 
-def _logprob(given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise ValueError(f"the log-prob {given!r:.60} is not a number")
-    if (number := float(given)) > _SCORE_ROUNDING:
-        raise ValueError(f"the log-prob {given!r:.60} is above 0")
+def _logprob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"the log-prob {value!r:.60} is not a number")
+    if (number := float(value)) > _SCORE_ROUNDING:
+        raise ValueError(f"the log-prob {value!r:.60} is above 0")
     return number
 
 
@@ -215,20 +218,20 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
 
 def _metric(row: Row) -> str | None:
     """The metric that grades a generated answer: of several, one of GRADES."""
-    named = next((name for name in GRADES if row.get(name) is not None), None)
+    named = next((name for name in GRADE_METRICS if row.get(name) is not None), None)
     metrics = row.get("metrics")
     alone = metrics[0] if isinstance(metrics, list) and len(metrics) == 1 else None
     return named or (alone if isinstance(alone, str) and row.get(alone) is not None else None)
 
 
-def _said(row: Row, metric: str, response: Any) -> LoggedAnswer:
+def _read_answer(row: Row, metric: str, response: Any) -> LoggedAnswer:
     if not isinstance(response, list) or not response or not all(isinstance(t, str | None) for t in response):
         raise ValueError(f"resps {response!r:.60} are not a list of texts")
     filtered = row.get("filtered_resps")
     for _ in range(2):
         filtered = filtered[0] if isinstance(filtered, list) and len(filtered) == 1 else filtered
     text_found = filtered if isinstance(filtered, str) and filtered.strip("[] ") != "invalid" else None
-    is_comparable = metric in GRADES and metric != "prompt_level_strict_acc"
+    is_comparable = metric in GRADE_METRICS and metric != "prompt_level_strict_acc"
     return LoggedAnswer(
         tuple(text or "" for text in response), text_found, is_right(row[metric]), is_comparable
     )
@@ -252,12 +255,12 @@ def _target(row: Row) -> str:
     return str(target)
 
 
-def _list(given: Any, prefix: str) -> list[Any]:
+def _list(value: Any, prefix: str) -> list[Any]:
     """lm-eval names the items of a list (`arg_0`, `arg_1`, ...) so that each file has one schema."""
-    if not isinstance(given, Mapping):
-        return list(given)
-    names = sorted((name for name in given if name.startswith(prefix)), key=lambda n: int(n[len(prefix) :]))
-    return [given[name] for name in names if given[name] is not None]
+    if not isinstance(value, Mapping):
+        return list(value)
+    names = sorted((name for name in value if name.startswith(prefix)), key=lambda n: int(n[len(prefix) :]))
+    return [value[name] for name in names if value[name] is not None]
 
 
 def _question(template: Any, doc: Row, prompt: str | Messages) -> str:

@@ -19,11 +19,11 @@ import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading import (
+    advise_unpacking,
     check_encoding,
     first_line,
     open_plain,
     plain_suffix,
-    unpacking,
 )
 from warehouse.limits import memory_settings
 
@@ -72,9 +72,9 @@ def load_all(
     columns: Mapping[str, str],
     required: tuple[str, ...],
 ) -> list[tuple[int, str]]:
-    """The same with NULL for values of the wrong type: their rows, and what is wrong with each."""
+    """Loads a table with NULL for values of the wrong type, and says which rows hold them."""
     given = open_table(scratch, path)
-    for reason in misspelt(given.names, columns):
+    for reason in find_misspelt_columns(given.names, columns):
         raise InputError(f"{path}: {reason}")
     for name in () if given.is_json else required:
         if name not in given.names:
@@ -89,9 +89,9 @@ class RawTable:
     title: str
     """The file, or what stands for a frame in messages."""
     names: Sequence[str]
-    """Its columns; of JSONL, the keys of all lines."""
+    """The table's column names; of JSONL, the keys of all lines."""
     rows: pa.Table
-    """Its columns; of JSONL, `row` (from 1) and `line`."""
+    """The table's rows; of JSONL, the columns `row` (from 1) and `line`."""
     is_json: bool
 
     def text(self, name: str) -> str:
@@ -103,7 +103,9 @@ class RawTable:
 def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> RawTable:
     """A file or a frame. Raises InputError: no such file, one of another format, or an unreadable one."""
     if hasattr(source, "__arrow_c_stream__"):
-        return RawTable("the table", (rows := _readable(pa.table(source))).column_names, rows, False)
+        return RawTable(
+            "the table", (rows := _widen_half_precision(pa.table(source))).column_names, rows, False
+        )
     if not isinstance(source, str | Path):
         raise InputError(f"give a file, or a frame of pandas, polars or pyarrow, not {source!r:.60}")
     path = Path(source)
@@ -113,7 +115,7 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
         raise InputError(f"there is no file {path}")
     form = plain_suffix(path)
     if form not in _READERS:
-        raise InputError(f"{path}: give a file that ends in {', '.join(_READERS)}{unpacking([path])}")
+        raise InputError(f"{path}: give a file that ends in {', '.join(_READERS)}{advise_unpacking([path])}")
     if form in (".csv", ".tsv", ".jsonl"):
         check_encoding(path)
     rows = _READERS[form](path)
@@ -136,7 +138,7 @@ def _read_parts(folder: Path) -> pa.Table:
 def type_columns(
     scratch: duckdb.DuckDBPyConnection,
     table: str,
-    given: RawTable,
+    raw: RawTable,
     columns: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> list[tuple[int, str]]:
@@ -144,18 +146,18 @@ def type_columns(
 
     Columns that are not given are NULL, and so are values of the wrong type, whose faults it returns.
     """
-    scratch.register("raw", given.rows)
-    stored = {} if given.is_json else {field.name: field.type for field in given.rows.schema}
+    scratch.register("raw", raw.rows)
+    stored = {} if raw.is_json else {field.name: field.type for field in raw.rows.schema}
     typed = {
         name: _json_sql(theirs[name], kind)
-        if given.is_json
+        if raw.is_json
         else _column_sql(theirs[name], kind, stored[theirs[name]])
         for name, kind in columns.items()
-        if theirs.get(name) in given.names
+        if theirs.get(name) in raw.names
     }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
-    row = "row" if given.is_json else "row_number() OVER ()"
-    where = "WHERE line IS NOT NULL" if given.is_json else ""
+    row = "row" if raw.is_json else "row_number() OVER ()"
+    where = "WHERE line IS NOT NULL" if raw.is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
     nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "bool_or(false)"
     [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
@@ -221,14 +223,14 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
     if kind == "BIGINT":
         return _whole_sql(text)
     if holds is not None:
-        kept = value if pa.types.is_floating(holds) else _unless_misread(value, kind)
+        kept = value if pa.types.is_floating(holds) else _guard_list(value, kind)
         return f"TRY_CAST({kept} AS {kind})", text
     if kind.endswith("[]"):
         return _text_list(text, kind), text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
 
 
-def _unless_misread(value: str, kind: str) -> str:
+def _guard_list(value: str, kind: str) -> str:
     """SQL of a list, NULL where a boolean would become 0 or 1, or half of one a whole number."""
     odd = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
     return f"CASE WHEN {value}::VARCHAR NOT SIMILAR TO '.*({odd}).*' THEN {value} END" if odd else value
@@ -236,7 +238,7 @@ def _unless_misread(value: str, kind: str) -> str:
 
 def _text_list(text: str, kind: str) -> str:
     """SQL of a list that is written as text, as JSON, DuckDB or numpy print it."""
-    listed = _numpys_list(_unless_misread(text, kind), is_text=kind == "VARCHAR[]")
+    listed = _numpys_list(_guard_list(text, kind), is_text=kind == "VARCHAR[]")
     whole = f"TRY_CAST({listed} AS {kind})"
     plain = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
     return f"CASE WHEN json_valid({listed}) THEN {_json_list(listed, kind)} ELSE {plain} END"
@@ -272,10 +274,10 @@ def parquet_columns(path: Path) -> pa.Table:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
-    return _readable(table)
+    return _widen_half_precision(table)
 
 
-def _readable(table: pa.Table) -> pa.Table:
+def _widen_half_precision(table: pa.Table) -> pa.Table:
     """The table as DuckDB reads it: without half precision, in which logits are often kept."""
     return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
 
@@ -295,7 +297,7 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
 def arrow_columns(path: Path) -> pa.Table:
     """All columns of an Arrow or Feather file. Raises InputError if it is none."""
     try:
-        return _readable(pyarrow.feather.read_table(path))
+        return _widen_half_precision(pyarrow.feather.read_table(path))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable Arrow file: {first_line(error)}") from None
 
@@ -326,7 +328,7 @@ def _read_csv(path: Path, block: int) -> pa.Table:
     text = dict.fromkeys(header, pa.string())
     options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
     table = pyarrow.csv.read_csv(path, read, parse, options)
-    return table if mark == "," else _with_points(table)
+    return table if mark == "," else _read_decimal_commas(table)
 
 
 def _delimiter(path: Path) -> str:
@@ -336,7 +338,7 @@ def _delimiter(path: Path) -> str:
     return max((b",", b";", b"\t"), key=header.count).decode()
 
 
-def _with_points(table: pa.Table) -> pa.Table:
+def _read_decimal_commas(table: pa.Table) -> pa.Table:
     """Columns of numbers with decimal points for commas; 1,234 alone may be a thousand, and stays."""
     for position, name in enumerate(table.column_names):
         column = table[name]
@@ -377,7 +379,7 @@ def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) 
     return [name for (name,) in named]
 
 
-def misspelt(names: Sequence[str], columns: Iterable[str]) -> list[str]:
+def find_misspelt_columns(names: Sequence[str], columns: Iterable[str]) -> list[str]:
     """What is wrong with columns whose names are close to a known one that is lacking."""
     expected = list(columns)
     lacking = [name for name in expected if name not in names]
