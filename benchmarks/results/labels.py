@@ -51,13 +51,15 @@ class LabelTable:
 
     @property
     def about(self) -> dict[str, Any]:
-        return _about(self.benchmark, "labels")
+        return _describe_board(self.benchmark, "labels")
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         data, started = read_dataset(warehouse, self.benchmark, None).hide_tasks(), time.process_time()
         n_train = int(data.is_train.sum())
-        made = [row for n in self.labels if n < n_train for row in self._at(data, n, f"{n} labels")]
-        made += self._at(data, n_train, "all labels")
+        made = [
+            row for n in self.labels if n < n_train for row in self._measure_labels(data, n, f"{n} labels")
+        ]
+        made += self._measure_labels(data, n_train, "all labels")
         about = {
             "models": len(data.models),
             "documents": len(data.test),
@@ -67,7 +69,7 @@ class LabelTable:
         }
         return about, made
 
-    def _at(self, data: Dataset, n: int, label: str) -> Iterator[dict[str, Any]]:
+    def _measure_labels(self, data: Dataset, n: int, label: str) -> Iterator[dict[str, Any]]:
         """The rows of n labels, each paired with the best single model of the same draw."""
         draws = self.draws if n < data.is_train.sum() else self.fits_of_all
         outcomes = [outcomes_of(data, draw_labels(data, n, draw), draw) for draw in range(draws)]
@@ -100,7 +102,7 @@ class SmallPoolTable:
 
     @property
     def about(self) -> dict[str, Any]:
-        return _about("small pools", "small pools")
+        return _describe_board("small pools", "small pools")
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         rooms: list[Room] = []
@@ -175,7 +177,7 @@ def draw_labels(data: Dataset, n: int, draw: int) -> Dataset:
     return data.take(np.sort(np.random.default_rng(draw).permutation(train)[:n]))
 
 
-def _about(benchmark: str, study: str) -> dict[str, Any]:
+def _describe_board(benchmark: str, study: str) -> dict[str, Any]:
     return {
         "benchmark": benchmark,
         "per": "benchmark",

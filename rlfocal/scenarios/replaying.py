@@ -113,10 +113,10 @@ def replay(
     request = EvaluationRequest(
         benchmark, seeds=seeds, budgets=budget and [budget], snapshot=snapshot, on_progress=on_progress
     )
-    fit = usual = _Fit.of(Setup(warehouse, dataset, request), policy, agents)
+    fit = usual = _Fit.make(Setup(warehouse, dataset, request), policy, agents)
     if changes.refits:
         named = [f"{policy.partition(':')[0]}.{text}" for text in changes.settings]
-        fit = _Fit.of(Setup(warehouse, trained, replace(request, settings=named or None)), policy, None)
+        fit = _Fit.make(Setup(warehouse, trained, replace(request, settings=named or None)), policy, None)
     before = replace(usual.run, study=REPLAY)
     after = _changed(fit.run, before, told, answers)
     if "prices" in told and before.budget and before.budget.unit == "cents":
@@ -147,7 +147,7 @@ class _Fit:
     """The documents of `setup`, at the prices that a budget is kept by."""
 
     @classmethod
-    def of(cls, setup: Setup, policy: str, agents: TrainedAgents | None) -> _Fit:
+    def make(cls, setup: Setup, policy: str, agents: TrainedAgents | None) -> _Fit:
         """Raises InputError for a method that the data or the budget do not admit."""
         if agents is None:
             check_methods([policy], setup.dataset)

@@ -220,7 +220,7 @@ def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
                 evidence.append(each.sum())
                 doubts.append((posterior * wrong / (right + wrong)).sum(axis=(1, 2)))
     shares = np.exp(np.array(evidence) - logsumexp(evidence))
-    with patch.object(auditing, "_NEGLIGIBLE", 0.0):
+    with patch.object(auditing, "_NEGLIGIBLE_POSTERIOR", 0.0):
         found = wrong_label_posterior(p, exists, labels, slips, tasks)
     np.testing.assert_allclose(found, shares @ np.array(doubts), rtol=1e-6)
 
