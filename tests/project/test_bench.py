@@ -26,7 +26,7 @@ prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
 
 
 def measured(*arguments: str) -> Any:
