@@ -19,6 +19,7 @@ from rlfocal.evaluation.gains import Room, room
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.methods import RLFocal, make_method
 from rlfocal.methods.rl_focal.agents import PoolAgents
+from rlfocal.scenarios.scenario import keep_labels
 from rlfocal.statistics.intervals import mean_over_units, paired_by_seed
 from warehouse import Warehouse
 
@@ -72,7 +73,7 @@ class LabelTable:
     def _measure_labels(self, data: Dataset, n: int, label: str) -> Iterator[dict[str, Any]]:
         """The rows of n labels, each paired with the best single model of the same draw."""
         draws = self.draws if n < data.is_train.sum() else self.fits_of_all
-        outcomes = [outcomes_of(data, draw_labels(data, n, draw), draw) for draw in range(draws)]
+        outcomes = [outcomes_of(data, keep_labels(data, n, draw).train, draw) for draw in range(draws)]
         single = np.stack([one[SINGLE].right for one in outcomes])
         for name in (SINGLE, *METHODS):
             right = np.stack([one[name].right for one in outcomes])
@@ -128,7 +129,7 @@ class SmallPoolTable:
         """Of each method with so many labels, its accuracy above the best single model's."""
         found = {}
         for n in self.labels:
-            outcomes = outcomes_of(data, draw_labels(data, n, seed), seed)
+            outcomes = outcomes_of(data, keep_labels(data, n, seed).train, seed)
             for name in METHODS:
                 found[n, name] = float(outcomes[name].right.mean() - outcomes[SINGLE].right.mean())
         return found
@@ -169,12 +170,6 @@ def _outcome(policy: Fitted, test: Dataset) -> Outcome:
     decided = decide(policy, test.hide_labels())
     right = test.is_right(decided.predictions).astype(np.float64)
     return Outcome(right, float(decided.pools.sum(axis=1).mean()))
-
-
-def draw_labels(data: Dataset, n: int, draw: int) -> Dataset:
-    """n train documents, at random; fewer of one draw are among the more."""
-    train = np.flatnonzero(data.is_train)
-    return data.take(np.sort(np.random.default_rng(draw).permutation(train)[:n]))
 
 
 def _describe_board(benchmark: str, study: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import pytest
 from benchmarks.results.evaluations import EvaluationTable, step_of
 from benchmarks.results.gains import FIGURE, LOOKED_UP, looked_up
 from benchmarks.results.labels import METHODS as GAINING
-from benchmarks.results.labels import SINGLE, LabelTable, SmallPoolTable, draw_labels, outcomes_of
+from benchmarks.results.labels import SINGLE, LabelTable, SmallPoolTable, outcomes_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -34,6 +34,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.gains import Room
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.exchange.imports.prices import import_prices
+from rlfocal.scenarios.scenario import keep_labels
 from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
 from warehouse import Warehouse, open_warehouse
 
@@ -250,7 +251,7 @@ def test_what_advise_looks_up_is_what_was_measured() -> None:
 @pytest.mark.slow
 def test_gains_by_labels_are_paired_with_the_best_single_model_of_the_same_draw(opened: Warehouse) -> None:
     data = read_dataset(opened, "toy", None).hide_tasks()
-    fewer, more = (draw_labels(data, n, 1).doc_ids.tolist() for n in (20, 40))
+    fewer, more = (keep_labels(data, n, 1).train.doc_ids.tolist() for n in (20, 40))
     assert len(fewer) == 20
     assert Counter(fewer) <= Counter(more)
     about, rows = LabelTable("toy", labels=(20, 80), draws=2, fits_of_all=1).rows(opened)
@@ -260,7 +261,7 @@ def test_gains_by_labels_are_paired_with_the_best_single_model_of_the_same_draw(
         for label, draws in (("20 labels", 2), ("all labels", 1))
         for method in (SINGLE, *GAINING)
     ]
-    outcomes = [outcomes_of(data, draw_labels(data, 20, draw), draw) for draw in range(2)]
+    outcomes = [outcomes_of(data, keep_labels(data, 20, draw).train, draw) for draw in range(2)]
     for row in rows[1:5]:
         gains = [one[row["method"]].right - one[SINGLE].right for one in outcomes]
         found = paired_difference(np.array(gains), np.zeros((1, 80)))
