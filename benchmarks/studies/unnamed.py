@@ -21,11 +21,11 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import count_noun, decimal, percent, points
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.methods.log_linear import answer_highest, evidence, fit_log_linear
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_difference
-from rlfocal.statistics.sampling import draw_folds
 
 N_FOLDS, SHUFFLES = 5, 20
 POOL, UNNAMED_RIGHT, NONE_RIGHT = range(3)
@@ -104,10 +104,9 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """Train's by pools that were fitted on the other folds, test's by that of all of train."""
-    fold = draw_folds(len(train), N_FOLDS)
     held_out = np.empty((len(train), train.probs.shape[2]))
-    for k in range(N_FOLDS):
-        held_out[fold == k] = _logits(train.rows(fold != k), train.rows(fold == k))
+    for rest, out in split_folds(folds(train, N_FOLDS)):
+        held_out[out] = _logits(train.take(rest), train.take(out))
     return describe(train, held_out), describe(test, _logits(train, test))
 
 

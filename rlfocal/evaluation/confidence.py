@@ -10,11 +10,11 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.policy import Budget, Decisions, Fitted, OmniscientPolicy, decide
 from rlfocal.evaluation.fitting import hold_to_budget
 from rlfocal.evaluation.planning import hide_names
 from rlfocal.methods import Method
-from rlfocal.statistics.sampling import draw_folds
 from rlfocal.statistics.selective import Promise, make_promise
 
 CALIBRATION_FOLDS = 3
@@ -72,11 +72,10 @@ def hold_out(
     }
     for number, mask in enumerate(groups):
         rows = np.flatnonzero(mask[dataset.is_train])
-        part = draw_folds(len(rows), CALIBRATION_FOLDS)
-        for fold in range(CALIBRATION_FOLDS):
-            rest, out = rows[part != fold], rows[part == fold]
-            if len(rest) < 2 or not len(out):
-                continue
+        if len(rows) < CALIBRATION_FOLDS:
+            continue
+        parts = split_folds(folds(train.take(rows), CALIBRATION_FOLDS))
+        for fold, (rest, out) in enumerate((rows[rest], rows[out]) for rest, out in parts):
             [policy] = method.fit(train.take(rest), [seed])
             documents = train.take(out)
             for budget in budgets:

@@ -18,6 +18,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import Per, group_rows
 from rlfocal.methods import Method, list_settings
@@ -121,7 +122,7 @@ def holds_out_tasks(dataset: Dataset) -> bool:
 
 
 def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = False) -> list[Dataset]:
-    """The train rows FOLDS times, each time with others of them held out as test rows.
+    """The train rows `TUNING_FOLDS` times, each time with others of them held out as test rows.
 
     Every task is spread evenly over the folds, or with `whole_tasks` lies in one. The draw depends on the
     rows alone, so that all methods get the same folds. Raises InputError if `train` holds test rows, or too
@@ -131,28 +132,20 @@ def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = F
         raise InputError(
             "settings are searched on train rows only, and these hold test rows; use Dataset.train"
         )
-    names, tasks, n_of_task = np.unique(train.tasks, return_inverse=True, return_counts=True)
+    names, n_of_task = np.unique(train.tasks, return_counts=True)
     if per == "task" and n_of_task.min() < 2:
         raise InputError(
             f"task {str(names[n_of_task.argmin()])!r} of {train.benchmark!r} has one train document, too few "
             "to tune settings on; leave out --tune, or use --per benchmark"
         )
-    rng = np.random.default_rng(0)
-    if whole_tasks:
-        part = rng.permutation(np.arange(len(names)) % TUNING_FOLDS)[tasks]
-    else:
-        part, dealt = np.empty(len(train), dtype=np.int64), 0
-        for task in range(len(names)):
-            rows = rng.permutation(np.flatnonzero(tasks == task))
-            part[rows] = (dealt + np.arange(len(rows))) % TUNING_FOLDS
-            dealt += len(rows)
-    if len(np.unique(part)) < TUNING_FOLDS:
+    if len(names if whole_tasks else train) < TUNING_FOLDS:
         what = f"tasks ({len(names)})" if whole_tasks else f"train documents ({len(train)})"
         raise InputError(
             f"benchmark {train.benchmark!r} has too few {what} to tune settings on {TUNING_FOLDS} folds of "
             "them; leave out --tune"
         )
-    return [replace(train, is_train=part != fold) for fold in range(TUNING_FOLDS)]
+    fold = folds(train, TUNING_FOLDS, "task" if whole_tasks else "document of each task")
+    return [replace(train, is_train=fold != number) for number in range(TUNING_FOLDS)]
 
 
 def tune(

@@ -16,8 +16,8 @@ from scipy.special import softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.methods.log_linear import LogLinearPool, answer_highest, evidence, fit_log_linear
-from rlfocal.statistics.sampling import draw_folds
 
 TEAM_FOLDS = 5
 MEMBER_INFORMATION_SHARE = 0.1
@@ -62,7 +62,7 @@ class Team:
     def information(self) -> tuple[Floats, ...]:
         """(P, P) of each fit, on the documents that it was fitted on, per document."""
         parts = []
-        for fold in range(TEAM_FOLDS):
+        for fold in range(len(self.fits)):
             away = self.folds != fold
             of_fold = _information(self.x, self.parameters(fold), self.exists, away.astype(np.float64))
             parts.append(of_fold / max(away.sum(), 1))
@@ -71,7 +71,7 @@ class Team:
     @cached_property
     def logits(self) -> Floats:
         """(T, C) by the fit without the document's fold."""
-        every = np.stack([self.parameters(fold) for fold in range(TEAM_FOLDS)])
+        every = np.stack([self.parameters(fold) for fold in range(len(self.fits))])
         logits: Floats = np.einsum("tpc,tp->tc", self.x, every[self.folds])
         return logits
 
@@ -103,7 +103,7 @@ class Team:
         Each is left out by one Newton step, which is exact for a quadratic loss.
         """
         n_members = len(self.dataset.models)
-        theta = np.mean([self.parameters(fold) for fold in range(TEAM_FOLDS)], axis=0)
+        theta = np.mean([self.parameters(fold) for fold in range(len(self.fits))], axis=0)
         inverse = np.linalg.pinv(_information(self.x, theta, self.exists, np.ones(len(self.x))))
         spread = np.maximum(np.diag(inverse)[:n_members], 1e-12)
         steps = inverse[:, :n_members] * (theta[:n_members] / spread)
@@ -200,10 +200,10 @@ def leave_out(data: Dataset, model: str) -> tuple[Dataset, TeamEvidence]:
 
 def form_team(dataset: Dataset, seed: int) -> Team:
     """The log-linear team of a dataset's models. Raises RunError if a fit does not converge."""
-    folds = draw_folds(len(dataset), TEAM_FOLDS, seed)
+    fold = folds(dataset, TEAM_FOLDS, seed=seed)
     members = np.ones(len(dataset.models), dtype=np.bool_)
-    fits = tuple(fit_log_linear(dataset.rows(folds != fold), members) for fold in range(TEAM_FOLDS))
-    return Team(dataset, folds, fits)
+    fits = tuple(fit_log_linear(dataset.take(rest), members) for rest, _ in split_folds(fold))
+    return Team(dataset, fold, fits)
 
 
 def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Floats:

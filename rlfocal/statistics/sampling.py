@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.folds import draw_folds
 
 N_STRATA = 12
 MIN_STRATUM_DOCUMENTS = 4
@@ -27,11 +28,6 @@ GUESSED_RATE_DOCUMENTS = 2.0
 UNSEEN_SQUARED_EFFECTS = 1.92
 """Squared effects of an average weight that nobody saw: half of 1.96², as in Wilson's (1927) interval. The
 interval of a sample without one goes up to 2.7 of them; a sample misses three in 5 % of cases."""
-
-
-def draw_folds(n: int, folds: int, seed: int = 0) -> Ints:
-    """(n,) each document's fold; folds are of equal size, drawn at random."""
-    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))
 
 
 @dataclass(frozen=True)

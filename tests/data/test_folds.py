@@ -1,4 +1,4 @@
-"""Folds of documents and of tasks, and what is decided out of fold."""
+"""Folds of documents and of tasks, and their rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from support.agents_data import asked_about, skilled
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset
-from rlfocal.data.folds import folds, out_of_fold
-from rlfocal.data.policy import Fitted
-from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.data.folds import folds, split_folds
 
 
 @given(n=st.integers(2, 60), k=st.integers(2, 7), seed=st.integers(0, 5))
@@ -32,18 +29,10 @@ def test_tasks_are_held_out_whole() -> None:
         folds(data.hide_tasks(), 3, by="task")
 
 
-def test_no_document_is_decided_by_what_was_fitted_to_it() -> None:
-    data, seen = skilled([0.6, 0.7, 0.5], n_docs=60), []
-
-    def fit(rows: Dataset) -> list[Fitted]:
-        seen.append(set(rows.doc_ids.tolist()))
-        everyone = np.ones(3, dtype=np.bool_)
-        return [fit_log_linear(rows, everyone), fit_log_linear(rows, np.arange(3) == 1)]
-
-    fold = folds(data, 3)
-    pool, single = out_of_fold(fit, data, fold)
-    for number, documents in enumerate(seen):
-        assert documents == set(data.doc_ids[fold != number].tolist())
-    np.testing.assert_array_equal(single.predictions, data.predictions[:, 1])
-    assert pool.pools.all()
-    assert single.pools.sum(axis=1).tolist() == [1] * 60
+def test_each_row_is_held_out_once() -> None:
+    fold = folds(skilled([0.5, 0.5], n_docs=7), 3)
+    parts = list(split_folds(fold))
+    assert sorted(np.concatenate([out for _, out in parts]).tolist()) == list(range(7))
+    for number, (rest, out) in enumerate(parts):
+        assert (fold[out] == number).all()
+        assert sorted([*rest.tolist(), *out.tolist()]) == list(range(7))

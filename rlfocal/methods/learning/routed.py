@@ -13,7 +13,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.folds import folds
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding, choose_fallback
@@ -165,14 +165,12 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
 def _decide_out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
     """(2, T) whether the most accurate model is right, and the one picked for each document, by what was
     fitted without it."""
-    fold = folds(train, N_FOLDS)
     earned = np.zeros((2, len(rows)))
-    for part in range(int(fold.max()) + 1):
-        out = fold == part
-        weights = _fit(rows[~out], right[~out], ridge)
+    for rest, out in split_folds(folds(train, N_FOLDS)):
+        weights = _fit(rows[rest], right[rest], ridge)
         picked = pick(weights[0] + rows[out] @ weights[1:])
-        earned[0, out] = right[out, right[~out].mean(axis=0).argmax()]
-        earned[1, out] = right[out][np.arange(int(out.sum())), picked]
+        earned[0, out] = right[out, right[rest].mean(axis=0).argmax()]
+        earned[1, out] = right[out, picked]
     return earned
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.folds import folds
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.methods.constant_pools import MAX_POOL_SIZE
 from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
 from rlfocal.methods.rl_focal.config import PoolConfig
@@ -271,8 +271,7 @@ def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) 
     fold = folds(train, N_FOLDS if n <= MIN_SPLIT_DOCUMENTS else N_FOLDS_OF_MANY)
     held = held._replace(fold=fold)
     tasks = tuple(dict.fromkeys(train.tasks.tolist())) if tried.columns.tasks else ()
-    for number in range(int(fold.max()) + 1):
-        out, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+    for rest, out in split_folds(fold):
         fitted, tested = train.take(rest), train.take(out)
         if n <= MAX_NESTED_DOCUMENTS:
             order = np.array(asking_order(fitted, SequentialConfig()))[: tried.most]

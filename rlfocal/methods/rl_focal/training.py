@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.folds import folds
+from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
 from rlfocal.methods.fallback import Deciding, choose_fallback, may_come_ahead, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
@@ -231,9 +231,8 @@ def _learned_out_of_fold(
     earned = np.zeros((n_places, 1, len(given)))
     fold = folds(given, N_TRIALS, seed=seed)
     favour = simple.as_selected - simple.rewards[:, simple.names.index(CONSTANT_POLICY)]
-    for number in range(int(fold.max()) + 1):
-        out = np.flatnonzero(fold == number)
-        rest = prepare(given.take(np.flatnonzero(fold != number)), config, setup.questions, simple.selected)
+    for number, (others, out) in enumerate(split_folds(fold)):
+        rest = prepare(given.take(others), config, setup.questions, simple.selected)
         agents = fit(rest, lambda done, number=number: report(0.5 + (number + done) / 2 / N_TRIALS))  # type: ignore[misc]
         agents = replace(agents, models=given.models, order=tuple(rest.order.tolist()))
         for place in range(n_places):

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds
 from rlfocal.data.policy import least_enough
 from rlfocal.methods.learning.agents import order_by_answers
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
@@ -27,7 +28,6 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     fit_many,
     select_comparison_rows,
 )
-from rlfocal.statistics.sampling import draw_folds
 
 N_FEATURES = 5
 _DECIDER_RIDGE = 10.0
@@ -250,7 +250,7 @@ def order_by_gain(rows: Dataset, models: Sequence[int], config: SequentialConfig
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
-    part = torch.from_numpy(draw_folds(len(rows), _N_FOLDS))
+    part = torch.from_numpy(folds(rows, _N_FOLDS))
     while ahead:
         teams = [[*order, model] for model in ahead]
         gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)

@@ -12,6 +12,7 @@ import torch
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.folds import folds
 from rlfocal.data.policy import Episode
 from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
@@ -51,7 +52,6 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
 )
 from rlfocal.methods.rl_focal_sequential.start import StartTrials, try_starts
 from rlfocal.statistics.calibration import fit_temperature
-from rlfocal.statistics.sampling import draw_folds
 
 SIMPLEST_FIRST: tuple[Deciding, Deciding, Deciding] = ("best single", "start", "learned")
 _MIN_SHARE = 0.03
@@ -130,7 +130,7 @@ class StagedTraining(NamedTuple):
         """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
-        common = self._replace(held_out=draw_folds(len(self.train_rows), self.config.folds)[None])
+        common = self._replace(held_out=folds(self.train_rows, self.config.folds)[None])
         shares = common.fit(self.sizes[-1], recipes, select_comparison_rows(len(self.train_rows))).shares[0]
         least = min(_MIN_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
@@ -289,9 +289,9 @@ def prepare(
     questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
     about_rows = read_question_features(train_rows, queries)
-    n_models, n_rows = len(train_rows.models), len(train_rows)
+    n_models = len(train_rows.models)
     return StagedTraining(
         train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),
         outputs(train_rows, about_rows, fit_scales(train_rows), order, train_rows.probs.shape[2]),
-        np.stack([draw_folds(n_rows, config.folds, seed) for seed in seeds]),
+        np.stack([folds(train_rows, config.folds, seed=seed) for seed in seeds]),
     )  # fmt: skip
