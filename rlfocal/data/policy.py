@@ -286,6 +286,17 @@ class BudgetedPolicy(Protocol):
         ...
 
 
+_RENAMED_HOOKS = {"within": "hold_to_budget", "settable": "list_settings"}
+"""Optional methods of a method's or a policy's class, by the names that they had."""
+
+
+def refuse_renamed_hooks(made: type) -> None:
+    """Raises InputError for a class with a hook by its earlier name alone: it would never be called."""
+    for was, now in _RENAMED_HOOKS.items():
+        if callable(getattr(made, was, None)) and not hasattr(made, now):
+            raise InputError(f"{made.__name__} defines `{was}`, which is called `{now}` now; rename it")
+
+
 def least_enough(
     is_enough: Callable[[float], bool], too_little: float, enough: float, halvings: int
 ) -> float:

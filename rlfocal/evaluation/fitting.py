@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from rlfocal.data.policy import (
     OnlineAgents,
     decide,
     decide_online,
+    refuse_renamed_hooks,
 )
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.planning import Setup, hide_names, read_dataset
@@ -63,6 +65,8 @@ def fit_groups(
         return []
     dataset = hide_names(dataset, groups, tasks=tasks)
     per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
+    for policy in chain.from_iterable(per_group):
+        refuse_renamed_hooks(type(policy))
     return [list(policies) for policies in zip(*per_group, strict=True)]
 
 

@@ -21,7 +21,7 @@ from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RIVALS, RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.policy import Method, OwnSettings
+from rlfocal.data.policy import Method, OwnSettings, refuse_renamed_hooks
 from rlfocal.methods._by_task import PerTaskMethod
 from rlfocal.methods.checking import Space, annotated_space, read_value
 
@@ -196,13 +196,15 @@ Made = TypeVar("Made", bound=Callable[..., Method])
 def register(entry: Entry) -> Callable[[Made], Made]:
     """Registers the decorated class or function, and its `+task` form where it has one.
 
-    Raises ValueError for a name that is taken, and for a name that hides or pretends that it reads tasks.
+    Raises ValueError for a name that is taken, and for a name that hides or pretends that it reads tasks;
+    InputError as `refuse_renamed_hooks` does.
     """
 
     def enter(made: Made) -> Made:
         make, space = entry.make or (lambda _: made()), entry.space or annotated_space(made)
         complete = replace(entry, make=make, space=space)
         if isinstance(made, type):
+            refuse_renamed_hooks(made)
             setattr(made, "named", entry.name)  # noqa: B010
         for entered in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
             if entered.name in _ENTRIES:

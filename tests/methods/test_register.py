@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.agents_data import skilled
 from support.cli import Cli
 from support.rows import put, put_choices
 
@@ -19,6 +20,8 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.fitting import fit_groups
+from rlfocal.evaluation.planning import group_rows
 from rlfocal.methods import (
     Entry,
     check_methods,
@@ -69,6 +72,23 @@ def test_the_docs_table_is_the_register() -> None:
 def test_a_taken_name_is_refused() -> None:
     with pytest.raises(ValueError, match="'plurality' is registered already"):
         register(Entry("plurality", "all", "twice"))(lambda: make_method("plurality"))
+
+
+@pytest.mark.parametrize(("was", "now"), [("within", "hold_to_budget"), ("settable", "list_settings")])
+def test_a_hook_of_an_earlier_name_is_refused(was: str, now: str) -> None:
+    class Outdated(MethodBase):
+        def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Any]:
+            return [self]
+
+    setattr(Outdated, was, lambda self: None)
+    with pytest.raises(InputError, match=f"Outdated defines `{was}`, which is called `{now}` now; rename it"):
+        register(Entry("outdated", "all", "nothing"))(Outdated)
+    assert "outdated" not in entries()
+    data = skilled([0.5, 0.5], n_docs=10)
+    with pytest.raises(InputError, match=f"`{now}`"):  # a policy's class is not registered
+        fit_groups(Outdated(), data, group_rows(data, "benchmark"), [0])
+    setattr(Outdated, now, getattr(Outdated, was))
+    assert fit_groups(Outdated(), data, group_rows(data, "benchmark"), [0])  # it serves both versions
 
 
 @pytest.fixture
