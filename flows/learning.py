@@ -1,5 +1,6 @@
 """Training, evaluation and the report, each as a run of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from prefect import flow, get_run_logger
@@ -10,11 +11,13 @@ from flows.support.pages import keep_published, last_published, publish_boards, 
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.fitting import TrainingReport
 from rlfocal.evaluation.fitting import train as train_now
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.running import evaluate as evaluate_now
+from rlfocal.evaluation.running import run_evaluation
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.report import write_report
 from warehouse import open_warehouse
@@ -59,46 +62,14 @@ def train(
 
 @flow(name="evaluate", flow_run_name="evaluate {benchmark}", persist_result=False)
 @with_final_state
-def evaluate(
-    benchmark: options.Benchmark,
-    methods: options.Methods = None,
-    models: options.Models = None,
-    seeds: options.Seeds = 3,
-    per: options.Per = "benchmark",
-    protocol: options.ProtocolOrBoth = "frozen",
-    split: options.Split = "given",
-    budgets: options.Budgets = None,
-    settings: options.Settings = None,
-    tune: options.Tune = 0,
-    snapshot: options.Snapshot = None,
-    force: options.Again = False,
-    at_once: options.AtOnce = 1,
-    target_errors: options.TargetErrors = None,
-    warehouse: Place = None,
-) -> tuple[Evaluation, ...]:
+@takes(EvaluationRequest, without=("beside", "on_progress"))
+def evaluate(request: EvaluationRequest, warehouse: Place = None) -> tuple[Evaluation, ...]:
     """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated."""
     with open_warehouse(warehouse, create=False) as opened:
-        report = evaluate_now(
-            opened,
-            benchmark,
-            methods=methods,
-            models=models,
-            seeds=seeds,
-            per=per,
-            protocol=protocol,
-            split=split,
-            budgets=budgets,
-            settings=settings,
-            tune=tune,
-            snapshot=snapshot,
-            force=force,
-            at_once=at_once,
-            target_errors=target_errors,
-            on_progress=report_progress,
-        )
+        report = run_evaluation(opened, replace(request, on_progress=report_progress))
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
     before = last_published(warehouse)
-    publish_boards("evaluate-accuracy", [f"# {benchmark}"], boards, before)
+    publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
     keep_published(warehouse, boards, before)
     for sentence in report.remarks():
         get_run_logger().warning(sentence)

@@ -34,10 +34,9 @@ from flows.support.pages import (
 )
 from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.server import prefect_server, run_in_thread
-from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import describe_error
-from rlfocal.base.request import Progress
+from rlfocal.base.request import Progress, takes
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.conclusion import summarise
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -82,21 +81,8 @@ def report_all(location: Location, path: str | Path) -> Path:
 
 @flow(name="regenerate", flow_run_name="regenerate {pool}", persist_result=False)
 @with_final_state
-def regenerate(
-    pool: options.Pool,
-    models: options.Models = None,
-    benchmarks: options.Benchmarks = None,
-    backend: options.Backend = None,
-    limit: options.Limit = None,
-    datasets: options.Datasets = None,
-    jobs: options.Jobs = None,
-    minutes_per_model: options.Minutes = None,
-    stop_if_slower: options.StopIfSlower = False,
-    gpu_hours: options.GPUHours = None,
-    seeds: options.Seeds = 3,
-    report: options.Report = None,
-    warehouse: Place = None,
-) -> Summary | State[Summary]:
+@takes(RegenerationRequest, without=("location",))
+def regenerate(request: RegenerationRequest, warehouse: Place = None) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
     A model or benchmark that fails does not stop the others: the flow reports the rest, and then fails
@@ -104,29 +90,15 @@ def regenerate(
     If workers of the deployment extract-model are online, each model becomes a run of its own there, at
     most `jobs` at once; without `jobs`, as many as the workers have GPUs for (the limit rlfocal-models).
     """
-    request = RegenerationRequest(
-        pool,
-        warehouse,
-        models=models,
-        benchmarks=benchmarks,
-        backend=backend,
-        limit=limit,
-        datasets=datasets,
-        jobs=jobs,
-        minutes_per_model=minutes_per_model,
-        stop_if_slower=stop_if_slower,
-        gpu_hours=gpu_hours,
-        seeds=seeds,
-        report=report,
-    )
+    request = replace(request, location=warehouse)
     chosen = request.load_pool()
     for name in end_silent_runs():
         get_run_logger().warning("run %s has died, and is marked as crashed", name)
     for method in chosen.methods:
         entry_of(method)  # an unknown one ends the run before hours of extraction
-    tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
-    engine = backend or chosen.backend
-    same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
+    tasks, gaps = _load_all(chosen.benchmarks, request.limit, request.datasets)
+    engine = request.backend or chosen.backend
+    same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
     with _hold_lock(warehouse, same, chosen.name):
         before = last_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request)

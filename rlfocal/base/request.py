@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from rlfocal.base.errors import InputError, unknown_name
@@ -39,6 +39,43 @@ def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
         return function(*args, **kwargs)
 
     return call
+
+
+def takes(
+    request: Callable[..., Any], without: Collection[str] = (), **annotations: Any
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Lets a function whose first parameter is a request be called with the request's fields in its place.
+
+    `request`: the class. `without`: fields that are not taken. `annotations`: those of fields that a command
+    reads in another way. Commands and forms are made of the signature.
+    """
+    hints = get_type_hints(request, include_extras=True) | annotations
+    fields = [
+        each.replace(annotation=hints[name], kind=Parameter.POSITIONAL_OR_KEYWORD)
+        for name, each in signature(request).parameters.items()
+        if name not in without
+    ]
+    names = {each.name for each in fields}
+
+    def enter(function: Callable[..., Result]) -> Callable[..., Result]:
+        own = get_type_hints(function, include_extras=True)
+        _, *others = signature(function).parameters.values()
+        whole = signature(function).replace(
+            parameters=[*fields, *(each.replace(annotation=own[each.name]) for each in others)],
+            return_annotation=own.get("return"),
+        )
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Result:
+            given = whole.bind(*args, **kwargs).arguments
+            asked = {name: given.pop(name) for name in names & given.keys()}
+            return function(request(**asked), **given)
+
+        call.__signature__ = whole  # type: ignore[attr-defined]
+        call.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
+        return call
+
+    return enter
 
 
 def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

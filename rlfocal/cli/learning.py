@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +12,13 @@ import typer
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import Option
+from rlfocal.base.request import takes
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL, decimal, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import All, print_everything, print_verdicts, progress_bars
+from rlfocal.evaluation import EvaluationRequest
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
@@ -62,19 +64,13 @@ def train(
 
 
 @command("evaluate", "Learn and compare")
+@takes(
+    EvaluationRequest,
+    without=("at_once", "beside", "on_progress"),
+    settings=Annotated[list[str] | None, options.Setting],  # Typer repeats an option of a list
+)
 def evaluate(
-    benchmark: options.Benchmark,
-    methods: options.Methods = None,
-    models: options.Models = None,
-    seeds: options.Seeds = 3,
-    per: options.Per = "benchmark",
-    protocol: options.ProtocolOrBoth = "frozen",
-    split: options.Split = "given",
-    budgets: options.Budgets = None,
-    settings: Annotated[list[str] | None, options.Setting] = None,  # Typer repeats an option of a list
-    tune: options.Tune = 0,
-    snapshot: options.Snapshot = None,
-    force: options.Again = False,
+    request: EvaluationRequest,
     at_once: Annotated[
         int | None,
         Option(
@@ -85,7 +81,6 @@ def evaluate(
             metavar="N",
         ),
     ] = None,
-    target_errors: options.TargetErrors = None,
     everything: All = False,
     merit: Annotated[
         bool,
@@ -110,34 +105,18 @@ def evaluate(
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
     from rlfocal.evaluation.promising import stored_promises
-    from rlfocal.evaluation.running import evaluate as evaluate_now
+    from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores
     from rlfocal.report.tables import heading, print_budgets, print_merits, print_promises
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
         with progress_bars() as on_progress:
-            report = evaluate_now(
-                opened,
-                benchmark,
-                methods=methods,
-                models=models,
-                seeds=seeds,
-                per=per,
-                protocol=protocol,
-                split=split,
-                budgets=budgets,
-                settings=settings,
-                tune=tune,
-                snapshot=snapshot,
-                force=force,
-                at_once=at_once or (cores() if methods == ["all"] else 1),
-                target_errors=target_errors,
-                on_progress=on_progress,
-            )
+            at_once = at_once or (cores() if request.methods == ["all"] else 1)
+            report = run_evaluation(opened, replace(request, at_once=at_once, on_progress=on_progress))
         for sentence in report.remarks():
             typer.echo(sentence, err=True)
-        every = leaderboard(opened, [benchmark]) if merit else []
+        every = leaderboard(opened, [request.benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
         if as_json:
@@ -159,13 +138,13 @@ def evaluate(
             ]
             print_json(of_boards if merit else noted)
             return
-        for board in boards if budgets else ():
+        for board in boards if request.budgets else ():
             print_budgets(board, budget_curves(opened, board))
-        named = methods if methods and methods != ["all"] else ()
+        named = request.methods if request.methods and request.methods != ["all"] else ()
         print_merits(figures)
         details = partial(print_everything, opened, boards) if everything else None
         print_verdicts(summarise(boards, named), details)
-        if target_errors:
+        if request.target_errors:
             print_promises(stored_promises(opened, [row.run_id for row in report.rows]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from flows import RegenerationRequest, quieten, report_path
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import POOL_HELP, Option
+from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import AUTO_VALUE, command
@@ -37,18 +39,9 @@ SHOWN_AS_TABLES = ("boards", "verdicts", "evaluated_from")
 
 
 @command("regenerate", "Run a pool of LLMs")
+@takes(RegenerationRequest, without=("location", "minutes_per_model"))
 def regenerate(
-    pool: options.Pool,
-    models: options.Models = None,
-    benchmarks: options.Benchmarks = None,
-    backend: options.Backend = None,
-    limit: options.Limit = None,
-    datasets: options.Datasets = None,
-    jobs: options.Jobs = None,
-    stop_if_slower: options.StopIfSlower = False,
-    gpu_hours: options.GPUHours = None,
-    seeds: options.Seeds = 3,
-    report: options.Report = None,
+    request: RegenerationRequest,
     everything: All = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -60,20 +53,7 @@ def regenerate(
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
-    request = RegenerationRequest(
-        pool,
-        warehouse,
-        models=models,
-        benchmarks=benchmarks,
-        backend=backend,
-        limit=limit,
-        datasets=datasets,
-        jobs=jobs,
-        stop_if_slower=stop_if_slower,
-        gpu_hours=gpu_hours,
-        seeds=seeds,
-        report=report,
-    )
+    request = replace(request, location=warehouse)
     chosen = request.load_pool()
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(count_noun(*size) for size in sizes)}", err=True)
@@ -82,7 +62,7 @@ def regenerate(
 
     summary = find_summary(request)
     if summary is None:
-        summary = _run(request, backend or chosen.backend)
+        summary = _run(request, request.backend or chosen.backend)
         keep_summary(request, summary)
     from rich.console import Console
 
