@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError, RunError, unknown_name
 from rlfocal.pool.files import find_packaged
-from rlfocal.pool.hub import COMMIT
+from rlfocal.pool.hub import COMMIT, hub_answers
 from rlfocal.pool.specs import Benchmark
 
 DATASET_CARD = "README.md"
@@ -61,7 +61,8 @@ def load_task(
     if split is not None:
         changed |= _change_split(config, split)
     try:
-        [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
+        with _offline_without_hub(hub_dataset(config) if datasets is None else None):
+            [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
     except Exception as error:
         raise _explain(error, name, config, benchmark, datasets) from error
     task.set_fewshot_seed(FEWSHOT_SEED)
@@ -181,6 +182,22 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
+    """Reads the local cache where the hub gives no answer: `datasets` would wait minutes for it."""
+    import datasets
+    from huggingface_hub import constants, hf_hub_url
+
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    if dataset is not None and not any(before):
+        silent = not hub_answers(hf_hub_url(dataset.repo, DATASET_CARD, repo_type="dataset"))
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = silent
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def dataset_failure(

@@ -204,14 +204,20 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
 
 
 def _answers(model: ModelSpec, file: str) -> bool:
-    """Whether the hub can be reached, asked once and with nothing but the file's address.
+    """Whether the hub can be reached, asked with nothing but the file's address."""
+    from huggingface_hub import hf_hub_url
+
+    return hub_answers(hf_hub_url(model.hf_repo, file, revision=model.revision))
+
+
+def hub_answers(url: str) -> bool:
+    """Whether the hub can be reached, asked once and with nothing but an address there.
 
     Its own client tries for most of a minute, with a line each. A hub that could not be reached is not asked
     again for a minute.
     """
-    from huggingface_hub import constants, get_session, hf_hub_url
+    from huggingface_hub import constants, get_session
 
-    url = hf_hub_url(model.hf_repo, file, revision=model.revision)
     if monotonic() < _silent_until.get(constants.ENDPOINT, 0.0):
         return False
     try:

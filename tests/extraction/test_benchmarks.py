@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pytest
+from huggingface_hub import constants
 from support.basics import RLFOCAL
 from support.hub_server import fake_hub
 from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
@@ -19,8 +22,9 @@ from support.real_weights import stock_tasks_of
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.lm_eval_tasks import stock_tasks
 from rlfocal.extraction.mirror import mirror_datasets, write_config
-from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.extraction.tasks import TaskDocuments, load_each, load_tasks
 from rlfocal.pool import Benchmark, load_benchmarks, load_pool
+from rlfocal.pool import hub as pool_hub
 from rlfocal.pool.specs import SamplingSpec
 
 SUBJECTS = ["astronomy", "virology"]
@@ -342,9 +346,12 @@ def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Pa
             subprocess.run([sys.executable, *words], check=True, **options)
             for words in (("-c", FROM_HUB), copy)
         )
+    cached = subprocess.run([sys.executable, "-c", FROM_HUB], check=True, **options)
     loaded, edited, gated, missing = ran.stdout.splitlines()
     [local] = load_tasks([gpqa], datasets=small)
-    assert loaded == local.digest
+    from_cache, _, unseen, _ = cached.stdout.splitlines()
+    assert loaded == from_cache == local.digest
+    assert "the hub cannot be reached" in unseen
     assert "has no revision '0000" in edited
     assert "is gated: accept its terms" in gated
     assert "is not on the hub" in missing
@@ -353,3 +360,27 @@ def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Pa
     assert (mirrored.documents, mirrored.digest) == (local.documents, local.digest)
     for said in (ran.stdout, ran.stderr, copied.stdout, copied.stderr):
         assert token not in said
+
+
+def test_a_hub_that_never_answers_is_asked_once_for_all_data_sets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pool_hub, "HUB_SECONDS", 0.2)
+    monkeypatch.setattr(pool_hub, "_silent_until", {})
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.delenv("RLFOCAL_DATASETS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{url}/{{repo_id}}/{{filename}}")
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
+        for benchmark, loaded in load_each([some("gpqa"), some("musr")]):
+            assert f"of {benchmark.name} cannot be downloaded: the hub cannot be reached" in str(loaded)
+        server.settimeout(0.2)
+        server.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert not constants.HF_HUB_OFFLINE
