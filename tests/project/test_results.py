@@ -243,6 +243,21 @@ def test_rows_of_named_methods_are_made_and_others_stay(opened: Warehouse, tmp_p
         remake(opened, [step], path, ["log_linear"])
 
 
+def test_rows_of_a_younger_method_beside_a_named_one_enter(
+    opened: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the start beside `rl_focal`; rows that the file has stay unless their method is named."""
+    path, step = tmp_path / "toy.json", EvaluationTable("toy", ("log_linear",))
+    kept = [{"method": name, "budget": None, "accuracy": 0} for name in ("best_single", "log_linear")]
+    path.write_text(dump([step.about | {"command": "", "data": "1", "rows": kept}]), "utf-8")
+    found = [{"method": name, "budget": None} for name in ("best_single", "log_linear", "beside")]
+    monkeypatch.setattr(EvaluationTable, "rows", lambda *_: ({"data": "1", "seconds": 0.0}, found))
+    remake(opened, [step], path, ["log_linear"])
+    [block] = json.loads(path.read_text("utf-8"))
+    assert block["rows"][0] == kept[0]
+    assert [row["method"] for row in block["rows"] if "date" in row] == ["log_linear", "beside"]
+
+
 def test_what_advise_looks_up_is_what_was_measured() -> None:
     assert LOOKED_UP.read_text("utf-8") == looked_up(RESULTS / "labels.json"), "run `make tables`"
     assert FIGURE.is_file()
