@@ -69,7 +69,7 @@ __getattr__ = import_when_used(
         "train": "rlfocal.evaluation.fitting",
     },
 )
-"""The warehouse imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch."""
+"""Modules load when one of their names is first used: `rlfocal --help` must not wait for DuckDB or torch."""
 
 
 def __dir__() -> list[str]:

@@ -30,20 +30,20 @@ _RESULT_SCHEMA = pa.schema(
 class FrameData:
     """Models' answers to documents: policies are fitted on train rows, and evaluated on test rows.
 
-    Its warehouse is a temporary one, which goes with it.
+    The warehouse is temporary, and is deleted with this object.
     """
 
     def __init__(self, warehouse: Warehouse, benchmark: str, imported: ImportReport) -> None:
         self.warehouse, self.benchmark = warehouse, benchmark
         self.imported = imported
-        """What the frame was understood as; printed, in a few lines."""
+        """How the columns of the frame were understood; prints in a few lines."""
 
     def fit(
         self, method: options.Trained = RL_FOCAL[0], *, seeds: options.Seeds = 1, **others: Any
     ) -> list[Router]:
-        """The agents of one of RL-Focal's methods, fitted on train rows: a Router for each seed.
+        """Fits one of RL-Focal's methods on train rows; returns a Router for each seed.
 
-        `others`: as for `rlfocal.train`; with `per="task"`, there is a Router for each task and seed.
+        `others`: as for `rlfocal.train`. With `per="task"`, there is a Router for each task and seed.
         """
         trained = train(self.warehouse, self.benchmark, method=method, seeds=seeds, **others)
         [(rule,)] = self.warehouse.rows("SELECT coalesce(comparison, 'default') FROM benchmarks")
@@ -52,11 +52,12 @@ class FrameData:
     def evaluate(
         self, methods: options.Methods = None, *, seeds: options.Seeds = 3, **others: Any
     ) -> pa.Table:
-        """A row a method, by falling accuracy on test rows. What was fitted is not fitted again.
+        """A table with a row per method, by falling accuracy on test rows. Fitted methods are not fitted
+        again.
 
-        stderr: over documents. above_best_single: the paired difference to it, where it is evaluated, as it
-        is beside RL-Focal; low to high is its 95 % interval. cost: cents per 1,000 queries. `others`: as for
-        `rlfocal.evaluate`.
+        stderr: the standard error over documents. above_best_single: the paired difference to the best single
+        model, where that is evaluated; low to high is its 95 % interval. cost: cents per 1,000 queries.
+        `others`: as for `rlfocal.evaluate`.
         """
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
@@ -71,11 +72,12 @@ def from_frame(
     benchmark: str = "frame",
     **others: Any,
 ) -> FrameData:
-    """A table of models' log-probs or answers as data to fit policies on; of pandas, polars or pyarrow.
+    """Makes data to fit policies on from a table of models' log-probs or answers, of pandas, polars or
+    pyarrow.
 
     It takes all shapes that `rlfocal.import_predictions` takes, and as `others` its parameters. Policies are
-    fitted on documents whose `split` is train; without such a column, on 80 % of each task, drawn by a hash
-    of their ids. Raises InputError with all that is wrong with the table.
+    fitted on documents whose `split` is train. Without such a column, they are fitted on 80 % of each task,
+    drawn by a hash of the ids. Raises InputError with all faults of the table.
     """
     with import_predictions.read(frame, scores, benchmark=benchmark, **others) as checked:
         folder = mkdtemp(prefix="rlfocal-")

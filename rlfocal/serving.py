@@ -1,4 +1,5 @@
-"""Asks your own models as RL-Focal decides: which models to ask next, what to answer, what to learn."""
+"""Asks your own models as RL-Focal decides: which models to ask next, what to answer, what to learn from
+labels."""
 
 from __future__ import annotations
 
@@ -65,10 +66,13 @@ class Router:
         self._last: tuple[QueryOutputs, int, int, int] | None = None
         self._threshold = threshold
         self.probability: float | None = None
-        """The trained agents' probability that the last fused answer is right; None if no model gave one, or
-        if labels have shown that a vote does better than the agents."""
+        """The trained agents' probability that the last fused answer is right.
+
+        None if no model gave an answer, or if labels have shown that a vote does better than the agents.
+        """
         self.notes: list[str] = []
-        """What was unusual about the current query: models that were down, and which stood in."""
+        """Sentences on what was unusual about the current query: models that were down, and which stood
+        in."""
         self._begin("", "")
 
     @classmethod
@@ -83,8 +87,8 @@ class Router:
     ) -> Router:
         """The agents of one checkpoint of `rlfocal train`.
 
-        `target_error` ("5%"): `abstains` tells which answers are not among those of which at most this share
-        is wrong, as `rlfocal evaluate --target-error` promised of the frozen agents, so `online` is off.
+        `target_error` ("5%"): `abstains` then says which answers are outside the promise that at most this
+        share is wrong. `rlfocal evaluate --target-error` made it for frozen agents, so `online` is off.
         Raises InputError for any other file, where `down` names a model that is not theirs, or all, and where
         that promise was not made.
         """
@@ -98,11 +102,14 @@ class Router:
 
     @property
     def abstains(self) -> bool:
-        """Whether the last fused answer is too unsure for the promise; without one, whether there is none."""
+        """Whether the last fused answer is less probable than the promise asks.
+
+        Without a promise: whether there is no answer.
+        """
         return self.probability is None or self.probability < self._threshold
 
     def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
-        """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.
+        """By model, the prompt that it was asked with for each document, so that your calls can ask alike.
 
         Raises InputError where the warehouse has no prompts of the benchmark.
         """
@@ -136,7 +143,7 @@ class Router:
         return [self.models[place] for place in np.flatnonzero(live)]
 
     def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
-        """The index of the choice, or the answer; None if no model gave one."""
+        """The index of the answered choice, or the free answer; None if no model gave one."""
         given = self._read(outputs)
         fused = self._driver.fuse(given)
         voted = -1
@@ -152,7 +159,7 @@ class Router:
         return given.answers[slot] if self.kind == "answers" else slot
 
     def learn(self, label: int | str) -> None:
-        """Takes the right choice's index, or the right answer, of the last fused query, once.
+        """Learns from the right choice's index, or the right answer, of the last fused query, once.
 
         Raises InputError if no query waits for its label, and for a label that no query could have.
         """
@@ -189,7 +196,10 @@ class Router:
 
 
 def _read_context(context: Context) -> tuple[str, str]:
-    """Question and task. Raises InputError for a context that is neither a text nor a mapping of the two."""
+    """The question and task of a context.
+
+    Raises InputError for a context that is neither a text nor a mapping of the two.
+    """
     if isinstance(context, str):
         return context, ""
     if not isinstance(context, Mapping):
@@ -203,7 +213,7 @@ def _read_context(context: Context) -> tuple[str, str]:
 
 
 def _slot_of(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> int:
-    """The label's slot, -1 if no model gave it. Raises InputError if it is not a label."""
+    """The label's slot; -1 if no model gave it. Raises InputError if it is not a label."""
     if kind == "answers":
         answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None
         if answer is None or isinstance(label, bool):

@@ -1,1 +1,1 @@
-"""What every room needs: errors, atomic files, terminal output."""
+"""What every package needs: errors, atomic files, terminal output."""

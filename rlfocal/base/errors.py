@@ -1,4 +1,7 @@
-"""The errors come from the warehouse, the lowest layer, which imports none of the others."""
+"""The errors of all packages.
+
+The warehouse, the lowest layer, defines them, because it imports no other package.
+"""
 
 from warehouse.errors import InputError as InputError
 from warehouse.errors import RunError as RunError

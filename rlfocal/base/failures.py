@@ -1,4 +1,5 @@
-"""Errors of other libraries as one plain sentence, and what may never be printed or stored."""
+"""Errors of other libraries as one plain sentence, without the secrets that may never be printed or
+stored."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNO
 
 
 def describe_error(error: BaseException) -> str:
-    """What went wrong, in one line of at most LONGEST characters, without secrets.
+    """What went wrong, in one line of at most MAX_MESSAGE_CHARACTERS characters, without secrets.
 
     >>> describe_error(ValueError("no such\\n  file"))
     'ValueError: no such file'
@@ -59,7 +60,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def damage(error: BaseException) -> str:
-    """What to do about a damaged file that DuckDB met; empty where it is none."""
+    """What to do about the damaged file that DuckDB's `error` names; empty if it names none."""
     if type(error).__name__ not in DUCKDB_ERRORS or ".parquet" not in str(error):
         return ""
     from warehouse.object_store import is_refusal
@@ -90,7 +91,8 @@ def shorten(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
 
 
 def explain_failure(error: BaseException) -> InputError | RunError | None:
-    """What to say of a path that was given, a folder that is gone, a full disk, a damaged file; else None."""
+    """The error to raise instead, for a wrong path, a missing folder, a full disk or a damaged file; else
+    None."""
     if advice := damage(error):
         return RunError(f"{' '.join(str(error).split())}{advice}")
     if not isinstance(error, OSError) or error.errno is None:

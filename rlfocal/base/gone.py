@@ -40,22 +40,22 @@ _REPLACEMENTS = {
     "study branching": "`rlfocal replay rl_focal -b B --scenario set=branching=false` tries the other one",
     "study": "`python -m benchmarks.studies NAME -b B`, in a checkout, runs studies",
 }
-"""What takes the place of a removed name: keys are a method's kind and name, or the words of a command."""
+"""What takes the place of each removed name. Keys are a method's kind and name, or the words of a command."""
 
 
 def is_gone(name: str) -> bool:
-    """Whether there was a method, as `method NAME`, or a part of the command line of that name."""
+    """Whether an earlier version had this name: `method NAME`, or the words of a command."""
     return name in _REPLACEMENTS
 
 
 def refuse_gone(name: str) -> None:
-    """Raises InputError for a name that `is_gone`."""
+    """Raises InputError if `is_gone(name)`, with what takes the name's place."""
     if name in _REPLACEMENTS:
         raise InputError(f"{name} is gone: {_REPLACEMENTS[name]}")
 
 
 def refuse_gone_words(words: list[str]) -> None:
-    """Raises InputError if the words of a command line name a command or an option that is gone."""
+    """Raises InputError if the words of a command line name a removed command or option."""
     command, second = [*words, "", ""][:2]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name in (f"{command} {second}", command, *(f"{command} {option}" for option in options)):

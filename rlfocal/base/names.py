@@ -1,4 +1,4 @@
-"""Names that are known without importing what they stand for: the command line's, and packages' exports."""
+"""Names that the command line and packages' exports need before the modules behind them are imported."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ Per = Literal["benchmark", "task"]
 Protocol = Literal["frozen", "online"]
 
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
-"""RL-Focal's methods; the first two run by default."""
+"""RL-Focal's methods. The first two run by default."""
 TRAINED_METHODS = (*RL_FOCAL, "gated_log_linear")
-"""All that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
+"""All methods that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
-"""Controls: the same method trained without the questions' texts, which shows what reading them is worth."""
+"""Controls: the same method trained without the questions' texts.
+
+The difference is what the texts are worth.
+"""
 START_METHOD, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
-"""Controls beside `rl_focal`: its start, and `log_linear` on the models that the start asks."""
+"""Controls beside `rl_focal`: the policy it starts from, and `log_linear` on the models that this one asks.
+"""
 CEILING_METHOD = "oracle"
-"""Right wherever a model is: no method."""
+"""The ceiling: right wherever some model is right. It is not a method, because it reads labels."""
 RIVALS = (
     "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
     "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
@@ -31,11 +35,17 @@ RIVALS = (
 """Methods that rivals/ registers where it is installed."""
 
 LOOK_MESSAGE = "look at drift and promises"
-"""Message of the commits that keep how far answers were looked at. They change nothing in a report."""
+"""The message of commits that store how far answers were looked at.
+
+Such commits change nothing in a report.
+"""
 
 
 def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Makes a package's `__getattr__`. `homes`: the module of each name, or that it is."""
+    """Makes a package's `__getattr__`.
+
+    `homes`: by name, the module that defines it, or the module of that name.
+    """
 
     def get(name: str) -> Any:
         if name not in homes:

@@ -22,14 +22,12 @@ Names = Annotated[Sequence[Name], MinLen(1)]
 
 
 class Option(OptionInfo):
-    """What a parameter says of itself; `others` are Typer's own settings.
+    """The description and bounds of one parameter; `others` are Typer's own settings.
 
-    help: one sentence, in forms too.
-    least, most: of a number; with `least` alone, LARGEST is the most.
-    default: what None stands for, in words.
-    flags: on the command line; by default `--` and the parameter's name.
-    is_listed: whether several are given as `a,b`, or by repeating it.
-    complete: the function of `rlfocal.cli.support.completion` that completes it.
+    help: one sentence, shown in forms too. least, most: bounds of a number; with `least` alone, MAX_NUMBER is
+    the upper bound. default: what None stands for, in words. flags: its names on the command line, by default
+    `--` and the parameter's name. is_listed: whether several values are given as `a,b`, not by repeating the
+    option. complete: the function of `rlfocal.cli.support.completion` that completes it.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Option(OptionInfo):
         return {**handler(core), "description": self.description}
 
     def _accept(self, parameter: typer.CallbackParam, value: Any) -> Any:
-        """What the command line gave. Raises InputError for a list of nothing and for too large a number."""
+        """The value from the command line. Raises InputError for an empty list and for too large a number."""
         flag = parameter.opts[0]
         if value == []:
             raise InputError(f"{flag} is empty; leave it out for all, or give names as in `{flag} a,b`")
@@ -72,7 +70,7 @@ class Option(OptionInfo):
 
 
 def split(listed: str | Sequence[str]) -> list[str]:
-    """`a,b` as a list; of an option that is repeated, all its values."""
+    """The items of `a,b` as a list; of a repeated option, all its values."""
     whole = listed if isinstance(listed, str) else ",".join(listed)
     return [name for name in (part.strip() for part in whole.split(",")) if name]
 

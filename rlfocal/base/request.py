@@ -1,4 +1,4 @@
-"""How what is asked for is checked, in Python as on the command line and in forms."""
+"""Checks of arguments: the same in Python, on the command line and in forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 Progress = Callable[[str, float], None]
 """A function called with what is running and its finished share, 0 to 1."""
 MAX_NUMBER = 1_000_000_000
-"""What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
+"""The largest number that a parameter takes. A server's list of runs fails on numbers beyond 64 bits."""
 
 _ERROR_REASONS = {
     "greater_than_equal": "must be at least {ge}",

@@ -16,7 +16,10 @@ from rlfocal.base.errors import unknown_name
 
 
 class Table:
-    """Rows under headings: a name, numbers, then words. Cells are text as it is, never markup."""
+    """A table: the first column holds names, the next hold numbers, the last hold words.
+
+    Cells are plain text, never markup.
+    """
 
     def __init__(
         self,
@@ -29,8 +32,12 @@ class Table:
         kept: Collection[str] = (),
         words: Mapping[str, str] | None = None,
     ) -> None:
-        """`wraps`: whether a long name may take two lines; `texts`: columns of words after the numbers, of
-        which those in `kept` are never wrapped; `words`: what headings, without arrows, and cells mean."""
+        """A table without rows; `first` and `numbers` are headings.
+
+        `wraps`: whether a long name may take two lines. `texts`: headings of columns of words, after the
+        numbers; those also in `kept` are never wrapped. `words`: by term of a heading (without its arrow) or
+        a cell, what it means.
+        """
         self.title, self.caption, self.wraps = title, caption, wraps
         self.words = dict(words or {})
         self.header = (first, *numbers, *texts)
@@ -39,37 +46,40 @@ class Table:
         self._styles: list[str] = []
 
     def add(self, *cells: str, style: str = "") -> None:
-        """One row; in HTML, one with a style is marked as ours, a dim one as set aside."""
+        """Adds a row.
+
+        `style`: in HTML, a styled row is marked as one of RL-Focal's, and a dim one as set aside.
+        """
         self.rows.append(cells)
         self._styles.append(style)
 
     @property
     def explained(self) -> dict[str, str]:
-        """The entries of `words` whose terms the table shows."""
+        """The entries of `words` whose terms occur in the table."""
         cells = {cell for row in self.rows for cell in row}
         shown = {*map(_without_arrow, self.header), *cells}
         return {word: meaning for word, meaning in self.words.items() if word in shown}
 
     @property
     def footnote(self) -> str:
-        """What the words of the table mean, then its caption."""
+        """The meanings of the table's terms, then its caption."""
         words = [f"{word}: {meaning}." for word, meaning in self.explained.items()]
         return " ".join([*words, *[self.caption] * bool(self.caption)])
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as `from_json` reads it."""
+        """The whole table as a dict of JSON values, which `from_json` reads."""
         return vars(self) | {"kept": list(self.kept)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """A table that `to_json` made; what JSON holds as lists is tuples again."""
+        """The table that `to_json` wrote; its lists become tuples again."""
         table = cls("")
         vars(table).update(stored)
         table.header, table.rows = tuple(table.header), [tuple(row) for row in table.rows]
         return table
 
     def markdown(self) -> list[str]:
-        """Lines of Markdown."""
+        """The table as lines of Markdown."""
         marks = ["---"] + ["---:"] * self.n_numbers + ["---"] * (len(self.header) - 1 - self.n_numbers)
         return [_markdown_row(self.header), f"|{'|'.join(marks)}|", *map(_markdown_row, self.rows)]
 
@@ -84,7 +94,8 @@ class Table:
     def select(
         self, rows: Collection[str] | None, columns: Sequence[str] | None, title: str | None = None
     ) -> Table:
-        """The rows of these names, and the columns whose headings begin with these words; None: all.
+        """The table with the named rows, and with the columns whose headings begin with the given words;
+        None: all.
 
         Raises InputError for words that no heading begins with.
         """
@@ -104,8 +115,11 @@ class Table:
         return chosen
 
     def latex(self, label: str, table: str = "") -> str:
-        """A `table` of the package booktabs, for LuaLaTeX or XeLaTeX where names are not Latin; `of`: what it
-        is about, for the caption."""
+        r"""The table as a LaTeX `table` with booktabs. `label`: its \label. `table`: what it shows, for the
+        caption.
+
+        Names that are not Latin need LuaLaTeX or XeLaTeX.
+        """
         after = len(self.header) - 1 - self.n_numbers
         lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (self.header, *self.rows)]
         head, *body = lines
@@ -121,7 +135,10 @@ class Table:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:
-        """A `<table>` of this class, which scrolls where it is too wide; no name means the one above."""
+        """The table as an HTML `<table>` of class `css`, which scrolls where it is too wide.
+
+        An empty name stands for the name in the row above.
+        """
         names: list[str] = []
         for row in self.rows:
             names.append(row[0] or (names[-1] if names else ""))
@@ -140,7 +157,7 @@ class Table:
         ).format(css, head, body)
 
     def __rich__(self) -> RichTable:
-        """What `Console.print` prints."""
+        """The table as `Console.print` of rich prints it."""
         table = RichTable(
             title=Text(self.title) if self.title else None,
             title_justify="left",
@@ -179,7 +196,7 @@ def _without_arrow(heading: str) -> str:
 
 
 def escape_markdown(words: str) -> str:
-    """The words without what Markdown would read as its own; code in backticks stays."""
+    """The words, with Markdown's special characters escaped; code in backticks stays."""
     signs = r"[\\|]" if "`" in words else r"[\\|<*]|\b_|_\b|(?<=_)_"
     return re.sub(signs, lambda sign: f"\\{sign[0]}", words)
 
@@ -207,7 +224,10 @@ _LATEX |= {_WORD_JOINER: "{}"}
 
 
 def escape_latex(words: str) -> str:
-    """The words as text of LaTeX, on one line; signs that turn the direction of writing are left out."""
+    """The words on one line, with LaTeX's special characters escaped.
+
+    Characters that change the writing direction are left out.
+    """
     plain = re.sub("-(?=-)", f"-{_WORD_JOINER}", " ".join(words.split()))  # two hyphens would become a dash
     return "".join(_LATEX.get(sign, sign) for sign in plain if not _turns(sign))
 
@@ -217,7 +237,8 @@ def _turns(sign: str) -> bool:
 
 
 def _csv_cell(text: str) -> str:
-    """A number with a plain minus and without commas; what would be a formula, behind an apostrophe."""
+    """A cell as CSV: a number has a plain minus and no commas, and an apostrophe precedes what would be a
+    formula."""
     plain = text.replace("−", "-")
     if re.fullmatch(r"[+-]?[\d,]+(\.\d+)?([eE][+-]?\d+)?", plain):
         return plain.replace(",", "").removeprefix("+")
@@ -227,7 +248,7 @@ def _csv_cell(text: str) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """What would be a formula in a spreadsheet, behind an apostrophe."""
+    """A text that no spreadsheet takes for a formula: an apostrophe precedes what would be one."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

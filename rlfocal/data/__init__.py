@@ -1,1 +1,2 @@
-"""What methods read: data sets, outputs on request, streams, texts and the policy protocol."""
+"""What methods read: data sets, outputs on request, streams and texts; and the protocol that policies
+follow."""

@@ -1,6 +1,6 @@
 """Outputs on request: a policy sees only the outputs of models it called, and every call is counted.
 
-A `Stream` has documents one at a time, each label after its document's answer.
+A `Stream` yields documents one by one, and reveals a document's label after its answer.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from rlfocal.data.dataset import Dataset, Kind
 
 
 class Answers(NamedTuple):
-    """What a policy answers to T documents."""
+    """A policy's answers to T documents."""
 
     slots: Ints
-    """(T,) the slot, -1 for no answer; of free answers, as `Calls` numbers them."""
+    """(T,) the answered slot, numbered as `Calls` does; -1 for no answer."""
     probability: Floats | None = None
-    """(T,) the policy's probability that its answer is right; None if it has no such figure."""
+    """(T,) the policy's probability that its answer is right; None if the policy estimates none."""
 
 
 class Calls:
     """T documents to decide on; a model's outputs are hidden until that model is called.
 
-    A call of a model that is `down` gives nothing, costs nothing and takes no round.
+    A call of a model that is `down` returns nothing, costs nothing and does not count as a round.
 
-    The fields hold what is public: the questions and choices, their tasks, the prices. Slots of free answers
-    are numbered as calls bring them up: a call's new answers by their total probability among its models
-    (ties: the one that the alphabetically first of these gave). So the number of a slot reveals nothing about
-    models that were not called; if all are called at once, it is the dataset's own.
+    The fields hold what is public: questions, choices, tasks and prices. Slots of free answers are numbered
+    in the order in which calls reveal them. New answers of one call are ordered by their total probability
+    among its models. Ties go to the answer of the alphabetically first model. So the number of a slot reveals
+    nothing about models that were not called. If all models are called at once, the numbers are the dataset's
+    own.
     """
 
     def __init__(self, documents: Dataset, down: Bools | None = None) -> None:
@@ -45,7 +46,7 @@ class Calls:
         self.questions = documents.questions
         self.choices = documents.choices
         self.rounds = np.zeros(documents.predictions.shape, dtype=np.int64)
-        """(T, N) in which round of calls, from 1, a model was called; 0 where it was not."""
+        """(T, N) the round of calls, from 1, in which a model was called; 0 where it was not."""
         self.down: Bools = np.zeros(len(self.models), dtype=np.bool_) if down is None else down
         """(N,) models that are known to fail."""
         self.failed = np.zeros(len(documents), dtype=np.bool_)
@@ -54,14 +55,15 @@ class Calls:
         self._places: Ints | None = None
         if self.kind == "answers":
             self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
-            """(T, C) the number that each of the dataset's slots has here; -1: no call gave it yet."""
+            """(T, C) the number that each of the dataset's slots has here; -1: no call has revealed it yet.
+            """
 
     def __len__(self) -> int:
         return len(self._documents)
 
     @property
     def n_choices(self) -> Ints:
-        """(T,) how many slots exist: all of a document's choices, or the answers that calls brought up."""
+        """(T,) how many slots exist: all choices of a document, or the answers that calls have revealed."""
         if self._places is None:
             return self._documents.n_choices
         counts: Ints = (self._places >= 0).sum(axis=1)
@@ -73,11 +75,11 @@ class Calls:
         return self.rounds > 0
 
     def select_documents(self, rows: Ints) -> Calls:
-        """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
+        """Fresh calls for some of the documents, before any call was made; `adopt` puts them back."""
         return Calls(self._documents.take(rows), self.down)
 
     def adopt(self, part: Calls, rows: Ints) -> None:
-        """Counts the calls made by a `part`; its slots' numbers hold here too."""
+        """Counts the calls of `part`, made for the documents `rows`, and takes over its numbers of slots."""
         self.rounds[rows], self.failed[rows] = part.rounds, part.failed
         if self._places is not None:
             assert part._places is not None
@@ -134,14 +136,14 @@ class Calls:
         return np.where(is_known, own, -1)
 
     def own_slots(self, slots: Ints) -> Ints:
-        """(T,) the numbers here of the dataset's slots; -1 for one that no call brought up."""
+        """(T,) the numbers here of the dataset's slots; -1 for a slot that no call has revealed."""
         if self._places is None:
             return slots
         own = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
         return np.where(slots >= 0, own, -1)
 
     def _order(self) -> Ints:
-        """(T, C) the dataset's slots in the order of their numbers here; those without one last."""
+        """(T, C) the dataset's slots, ordered by their numbers here; slots without a number come last."""
         assert self._places is not None
         last = np.where(self._places >= 0, self._places, self._places.shape[1])
         return np.argsort(last, axis=1, kind="stable")
@@ -165,7 +167,7 @@ class Calls:
 
 
 class Turn:
-    """One document of a stream, until the next one comes."""
+    """One document of a stream, valid until the stream yields the next one."""
 
     def __init__(self, document: Dataset) -> None:
         self.calls = Calls(document)
@@ -187,7 +189,7 @@ class Turn:
 
     @property
     def label(self) -> int:
-        """The right slot as `calls` numbers it; -1 where none of the called models gave it.
+        """The right slot, numbered as `calls` does; -1 if no called model gave it.
 
         Raises RuntimeError before the document was answered.
         """
@@ -207,7 +209,7 @@ class Turn:
         return f"document {self.calls.doc_ids[0]} of {str(self.calls.tasks[0])!r}"
 
     def close(self) -> tuple[int, Ints]:
-        """The dataset's slot that was answered, -1 without an answer, and (N,) the rounds of calls."""
+        """The dataset's number of the answered slot, -1 without an answer; and (N,) the rounds of calls."""
         self._is_over = True
         rounds = self.calls.rounds[0]
         waited = max(self._rounds_to_answer, 1) if self._answered is not None else rounds.max(initial=0)
@@ -227,9 +229,9 @@ class Stream:
         self.models = documents.models
         self.prices = documents.prices
         self.answers = np.full(len(documents), -1, dtype=np.int64)
-        """(T,) the dataset's slots that were answered so far"""
+        """(T,) the answered slots, numbered as in the dataset; -1 where there is no answer yet"""
         self.rounds = np.zeros((len(documents), len(documents.models)), dtype=np.int64)
-        """(T, N) in which round of calls, from 1, a model was called; 0 where it was not"""
+        """(T, N) the round of calls, from 1, in which a model was called; 0 where it was not."""
         self._documents = documents
         self._has_begun = False
 
@@ -237,7 +239,10 @@ class Stream:
         return len(self._documents)
 
     def __iter__(self) -> Iterator[Turn]:
-        """Each document's turn. Raises RuntimeError the second time, when its labels are already revealed."""
+        """Yields each document's turn.
+
+        Raises RuntimeError the second time, because labels are already revealed.
+        """
         if self._has_begun:
             raise RuntimeError("a Stream can be iterated only once: its labels are already revealed")
         self._has_begun = True

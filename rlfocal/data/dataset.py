@@ -18,7 +18,7 @@ _ROW_FIELDS = (
 )  # fmt: skip
 
 _MIN_FAILED_MODELS = 2
-"""Documents with a wrong answer below which it is chance that all wrong answers are alike."""
+"""With fewer documents that two models fail, it may be chance that all wrong answers are alike."""
 
 HIDDEN_TASK = "all"
 """The task of every document where the tasks' names are hidden."""
@@ -37,20 +37,22 @@ class Dataset:
     models: tuple[str, ...]
     """N names, in alphabetical order."""
     prices: Floats
-    """(N,) cents per 1,000 queries: the flat price, else what train documents cost on average by tokens; NaN
+    """(N,) cents per 1,000 queries: the flat price, else the mean cost by tokens of train documents; NaN
     where neither is known."""
     tasks: Texts
     """(T,) task of each document."""
     doc_ids: Ints
-    """(T,) row in the task's own order."""
+    """(T,) the document's row in its task's own order."""
     probs: Floats
-    """(T, N, C) softmax over a document's choices, or the share of passes; 0 where there is no such slot."""
+    """(T, N, C) softmax over a document's choices, or an answer's share of samples; 0 where the slot does not
+    exist."""
     logprobs: Floats
-    """(T, N, C) log-softmax over a document's choices, -inf where no slot is; (0, N, C) for answers."""
+    """(T, N, C) log-softmax over a document's choices, -inf where the slot does not exist; (0, N, C) for free
+    answers."""
     n_choices: Ints
     """(T,) how many of the C slots exist."""
     predictions: Ints
-    """(T, N) the slot each model predicts; -1 without an answer."""
+    """(T, N) the slot that each model predicts; -1 without an answer."""
     labels: Ints
     """(T,) the right slot; -1 where no slot is right (no model gave the gold answer)."""
     is_train: Bools
@@ -58,39 +60,45 @@ class Dataset:
     slots: tuple[tuple[str, ...], ...]
     """The answers that the slots of each document stand for; empty for choices."""
     snapshot: int
-    """The warehouse snapshot that was read."""
+    """The number of the warehouse snapshot that was read."""
     questions: tuple[str, ...] = ()
-    """(T,) what was asked; empty where the warehouse has no text."""
+    """(T,) the texts of the questions; empty where the warehouse has none."""
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
     token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
+    """(T, N) cents per 1,000 queries of this length, by the price of tokens; NaN where unknown; (0, 0) if no
+    model has one."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
     sampled: tuple[str, ...] = ()
-    """Models whose probabilities of choices are shares of sampled letters: many are 0, and have no log."""
+    """Models whose probabilities of choices are shares of sampled letters.
+
+    Many of them are 0 and have no log.
+    """
     left_out: tuple[tuple[str, str], ...] = ()
-    """(model, why) of models that are not in the dataset because they did not answer every document."""
+    """(model, reason) of the models that are not in the dataset, because they did not answer every document.
+    """
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def costs(self) -> Floats:
-        """(T, N) cents per 1,000 such queries: by tokens, else the flat price; NaN where neither is known."""
+        """(T, N) cents per 1,000 queries of this length: by tokens, else the flat price; NaN where neither is
+        known."""
         flat = np.broadcast_to(self.prices, self.predictions.shape)
         return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
 
     @property
     def mean_costs(self) -> Floats:
-        """(N,) what a query of each model costs on average."""
+        """(N,) the mean cost of a query of each model, in cents per 1,000 queries."""
         return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether its scores can be log-probs, whose softmax is a distribution.
+        """Whether the scores can be log-probs, whose softmax is a distribution.
 
-        Min-max scaled ones lie in an interval of length 1: so does the spread over any document's choices.
+        They cannot where every document's scores lie within 1 of each other, as min-max scaled scores do.
         """
         exists = np.isfinite(self.logprobs)
         spread = self.logprobs.max(axis=2, initial=-np.inf, where=exists) - self.logprobs.min(
@@ -100,9 +108,9 @@ class Dataset:
 
     @property
     def is_only_graded(self) -> bool:
-        """Whether free answers tell no more than a grade: all wrong ones are alike, on every document.
+        """Whether free answers carry no more than a grade: on every document, all wrong answers are the same.
 
-        Agreement among models is then agreement of grades, which nobody sees before the label.
+        Models then agree in grades only, which nobody sees before the label.
         """
         if not self.slots:
             return False
@@ -121,12 +129,13 @@ class Dataset:
         return right
 
     def is_right(self, slots: Ints) -> Bools:
-        """(..., T) whether these slots (..., T) are the documents' right ones."""
+        """(..., T) whether these slots (..., T) are the right ones."""
         return np.asarray((slots == self.labels) & (self.labels >= 0))
 
     @property
     def chances(self) -> Floats:
-        """(T, N) each model's probability for the right slot, or share of passes; 0 if no slot is right."""
+        """(T, N) each model's probability of the right slot, or its share of samples; 0 if no slot is
+        right."""
         given = np.take_along_axis(self.probs, np.maximum(self.labels, 0)[:, None, None], axis=2)[:, :, 0]
         return np.where(self.labels[:, None] >= 0, given, 0.0)
 
@@ -143,7 +152,7 @@ class Dataset:
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
     def reorder(self, order: Ints) -> Dataset:
-        """The same dataset with the models at these positions (N,), in this order."""
+        """The same dataset with its models in the order of these positions (N,)."""
 
         def names(values: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(values[at] for at in order) if values else ()
@@ -169,7 +178,7 @@ class Dataset:
         return replace(self, probs=probs, logprobs=logprobs, predictions=np.where(lost, -1, self.predictions))
 
     def hide_tasks(self) -> Dataset:
-        """The documents as a method sees them that does not read the tasks' names: all of one task."""
+        """The documents without their tasks' names, all as of one task, for methods that do not read them."""
         return replace(self, tasks=np.full(len(self), HIDDEN_TASK))
 
     def hide_labels(self) -> Dataset:
@@ -190,9 +199,10 @@ class Dataset:
             yield task, self.rows(self.tasks == task)
 
     def fingerprint(self) -> str:
-        """A hash of all that a method learns from, decides on and is scored on, except prices.
+        """A hash of all that a method learns from, decides on and is scored by, except prices.
 
-        Renaming a model changes it only if the model's place among the others changes, which breaks ties.
+        Renaming a model changes the hash only if the model's place in the alphabet changes, because that
+        breaks ties.
         """
         return self._fingerprint
 

@@ -74,7 +74,7 @@ def _read(
 
 
 class _AnswerFields(NamedTuple):
-    """The fields of a Dataset that hold what the models answered."""
+    """The fields of a Dataset that hold the models' answers."""
 
     probs: Floats
     logprobs: Floats
@@ -94,7 +94,7 @@ def _find_sampled_models(warehouse: Warehouse, benchmark: str, names: tuple[str,
 
 
 def _count_answers(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
-    """How many documents each model answered, with scores that count."""
+    """By model, how many documents it answered with scores that count."""
     counted = (
         "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
         "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
@@ -106,7 +106,7 @@ def _count_answers(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
 def _explain_gaps(
     warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int
 ) -> dict[str, str]:
-    """Why each model that has not answered every document has not."""
+    """By model that misses documents, the reason why."""
     lacking = {model: n for model, n in covered.items() if n < n_docs}
     if not lacking:
         return {}
@@ -166,8 +166,11 @@ def _prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -
 
 
 def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Sequence[Any]]) -> Dataset:
-    """The dataset at other prices of all its models: by model, cents per 1,000 queries, per million prompt
-    and per million answered tokens, the latter None where unknown."""
+    """The dataset at other prices.
+
+    `prices`: for each of its models, cents per 1,000 queries, per million prompt tokens and per million
+    answered tokens; None where unknown.
+    """
     flat, prompt, answered = np.array([prices[name] for name in dataset.models], dtype=np.float64).T
     if np.isnan(prompt).all():
         return replace(dataset, prices=flat, token_costs=np.empty((0, 0)))
@@ -211,7 +214,10 @@ _NUMBERED_DOCUMENTS = """
     ),
     placed AS (SELECT unnest($models) AS model, generate_subscripts($models, 1) - 1 AS place)
 """
-"""The documents of a benchmark with their rows in a Dataset, and the models with their places, some twice."""
+"""SQL: the benchmark's documents with their rows in a Dataset, and its models with their places.
+
+A swapped-in model has several.
+"""
 
 
 def _choices(
@@ -292,7 +298,7 @@ def _answers(
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model was asked about one document."""
+    """The prompt by which a model was asked about one document."""
 
     task: str
     doc_id: int
@@ -301,7 +307,7 @@ class Prompt:
     messages: tuple[tuple[str, str], ...] | None
     """(role, content) of a chat; None where the prompt is plain text."""
     continuations: tuple[str, ...]
-    """What follows the text, one a choice, each with its leading delimiter; empty for answers."""
+    """The text of each choice that follows the prompt, with its leading delimiter; empty for free answers."""
 
 
 def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None) -> list[Prompt]:

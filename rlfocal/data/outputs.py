@@ -16,17 +16,21 @@ from rlfocal.base.errors import InputError, unknown_name
 from warehouse.comparison import Rule, canonical_forms
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
-"""One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
-one per sampled pass, normalised as on import ("$1,042" is "1042"). None: the model is down."""
+"""One model's output, as a list or array; None if the model is down.
+
+For choices, a log-prob per choice, up to a constant. For free answers, one answer or one per sample,
+normalised as on import ("$1,042" is "1042").
+"""
 
 
 class FusedAnswer(NamedTuple):
-    """What trained agents answer to one query."""
+    """The answer of trained agents to one query."""
 
     slot: int
-    """The slot answered; -1 for none."""
+    """The answered slot; -1 for none."""
     probability: float | None
-    """The agents' probability that the answer is right; None without an answer, or if Fusion gave none."""
+    """The agents' probability that the answer is right; None without an answer, or if Fusion has no such
+    estimate."""
 
 
 NO_ANSWER = FusedAnswer(-1, None)
@@ -42,11 +46,12 @@ class QueryOutputs:
         self.asked, self.is_down = asked, is_down
         """(N,) which models were asked, and which of them are down"""
         self.probs, self.logprobs = probs, logprobs
-        """(N, C) distributions, and log-softmax for choices, else (N, 0); zeros where nothing was given"""
+        """(N, C) probabilities, and log-softmax of choices, (N, 0) for free answers; zeros for models without
+        an output"""
         self.slots = slots
-        """(N,) each model's slot; -1 for none"""
+        """(N,) each model's predicted slot; -1 for none"""
         self.answers = answers
-        """What the slots stand for (answers only)."""
+        """The text of each slot, for free answers."""
         self.down = np.flatnonzero(is_down).tolist()
 
 
@@ -59,7 +64,7 @@ def nothing_given(n_models: int) -> QueryOutputs:
 
 
 class ObservedOutputs:
-    """The outputs for one query as they come in."""
+    """The outputs for one query, added as they come in."""
 
     def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
         self._models, self._kind, self._rule = models, kind, rule
@@ -67,7 +72,7 @@ class ObservedOutputs:
         self._raw: dict[str, Output] = {}
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[QueryOutputs, bool]:
-        """All outputs so far, and whether they only add to the earlier ones.
+        """Adds outputs; returns all so far, and whether the earlier ones stayed as they were.
 
         Raises InputError for a model or a value that cannot be used, naming it.
         """
@@ -154,5 +159,5 @@ _NUMBER = (int, float, np.number)
 
 
 def _to_list(output: Any) -> Any:
-    """An array of numpy's or torch's as a list."""
+    """An array of numpy or torch as a list; anything else unchanged."""
     return output.tolist() if hasattr(output, "tolist") else output

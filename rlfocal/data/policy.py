@@ -1,4 +1,5 @@
-"""The one protocol every method follows: `fit` on train rows, then decide per document, whatever fails."""
+"""The protocol of all methods: `fit` on train rows, then `decide` for each document, even where models
+fail."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ from rlfocal.data.dataset import Dataset
 
 
 class FailingModels(NamedTuple):
-    """Models that fail whenever they are called, and who stands in for them."""
+    """Models that fail whenever they are called, and the model that stands in for them."""
 
     down: Bools
     """(N,) which models fail"""
     best: int
-    """The position of the best model that is not down."""
+    """The position of the best model that does not fail."""
 
     def stand_in(self, calls: Calls, answered: Answers) -> Answers:
-        """The answers (T,), that of the best model where all calls failed, or some did and none answered."""
+        """The answers (T,); that of the model `best` where all calls failed, or where some failed and no
+        called model answered."""
         lost = calls.failed & (~calls.called.any(axis=1) | (answered.slots < 0))
         is_best = np.arange(len(self.down)) == self.best
         slots = calls.call(lost[:, None] & is_best).predictions[:, self.best]
@@ -35,9 +37,9 @@ class FailingModels(NamedTuple):
 def find_down_models(
     models: Sequence[str], down: Sequence[str], what: str = "--down", only: Sequence[str] | None = None
 ) -> Bools:
-    """(N,) which models are down: those named, and those not among `only`, if it is given.
+    """(N,) which models are down: the named ones, and all that are not in `only`, if it is given.
 
-    Raises InputError, which names the option `what`, for an unknown model, and if none is left.
+    Raises InputError, which names the option `what`, for an unknown model, and if no model is left.
     """
     for option, names in ((what, down), ("--models", only or ())):
         for name in names:
@@ -52,8 +54,10 @@ def find_down_models(
 
 
 def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
-    """Reads `A=B` as: B answers under the name of A. Raises InputError for other text, an unknown A, and one
-    that is swapped twice.
+    """By model A, the model B of each `A=B`:
+
+    B answers under the name of A. Raises InputError for other text, an unknown A, and an A that is swapped
+    twice.
     """
     swapped: dict[str, str] = {}
     for text in swaps:
@@ -72,18 +76,21 @@ def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a method did on T documents."""
+    """What a method asked and answered on T documents."""
 
     pools: Bools
-    """(T, N) the models it asked."""
+    """(T, N) which models the method asked."""
     predictions: Ints
-    """(T,) the slot it answered; -1 for no answer."""
+    """(T,) the answered slot; -1 for no answer."""
     rounds: Ints | None = None
-    """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
+    """(T, N) the round of calls, from 1, in which the method asked a model; 0 where it did not.
+
+    None: one round.
+    """
     probability: Floats | None = None
-    """(T,) its probability that its answer is right; None if it has no such figure."""
+    """(T,) the method's probability that its answer is right; None if it estimates none."""
     updates: tuple[Episode, ...] = ()
-    """What its agents learned from labels on the way: one step of training per update of all of them."""
+    """What the method learned from labels while it decided: one item per update of its agents."""
 
 
 @runtime_checkable
@@ -91,13 +98,13 @@ class Policy(Protocol):
     """A fitted method, which decides on documents."""
 
     def decide(self, calls: Calls) -> Answers:
-        """Calls models and answers, without labels and without outputs of models that it did not call."""
+        """Calls models and answers. It sees neither labels nor the outputs of models that it did not call."""
         ...
 
 
 @runtime_checkable
 class OmniscientPolicy(Protocol):
-    """A policy that openly reads outputs it did not ask for: the ceiling."""
+    """A policy that openly reads outputs of models that it did not ask: the ceiling."""
 
     def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
 
@@ -106,7 +113,7 @@ Fitted = Policy | OmniscientPolicy
 
 
 def decide(policy: Fitted, documents: Dataset, failing: FailingModels | None = None) -> Decisions:
-    """What a policy does on documents; its calls are counted by `Calls`, not by itself."""
+    """A policy's decisions on documents. `Calls` counts the calls, not the policy."""
     if isinstance(policy, OmniscientPolicy):
         if failing is None:
             return policy.decide_seeing_all(documents)
@@ -126,7 +133,10 @@ class OnlineLearner(Protocol):
     """A policy that can keep learning during test: each label is revealed after its document's answer."""
 
     def decide_along(self, stream: Stream) -> None:
-        """Answers the documents as they come. What it learns ends with the stream."""
+        """Answers the documents of a stream as they come.
+
+        What the policy learns there is forgotten at the end.
+        """
         ...
 
 
@@ -134,14 +144,14 @@ class OnlineLearner(Protocol):
 class OnlineAgents(Protocol):
     """Agents that are given a whole stream, because they learn from it in batches.
 
-    They must ensure that no label reaches its own answer or an earlier one, which is tested.
+    No label may reach the answer to its own document or to an earlier one. Tests check that.
     """
 
     def decide_online(self, documents: Dataset) -> Decisions: ...
 
 
 def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> Decisions:
-    """What a policy does on documents if each label is revealed after its answer."""
+    """A policy's decisions on documents, if each label is revealed after its document's answer."""
     if isinstance(policy, OnlineAgents):
         return policy.decide_online(documents)
     stream = Stream(documents)
@@ -150,25 +160,30 @@ def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> D
 
 
 PHASES = ("decider", "fusion", "joint", "stage", "online")
-"""What learns in an episode, in the order of training: the Decider, then Fusion, then both agents together;
-or Fusion, fitted once for each number of models that have answered; and both agents, online."""
+"""The phases of training, in order.
+
+decider, fusion, joint: the Decider learns, then Fusion, then both. stage: Fusion is fitted once for each
+number of models that have answered. online: both learn on a stream.
+"""
 
 
 class Episode(NamedTuple):
-    """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
+    """One step of training: a pass over train, as a mean over parallel environments; or one stage."""
 
     phase: str
     """The phase of training, one of `PHASES`."""
     episode: int
-    """Pass or stage, from 0 in each phase."""
+    """The number of the pass or stage, from 0 in each phase."""
     reward: float | None
-    """The mean reward of a document; None at a stage, which is fitted and earns nothing."""
+    """The mean reward of a document; None for a stage, which is fitted without rewards."""
     accuracy: float
-    """The accuracy on the pass; at a stage, on train documents that Fusion was not fitted on."""
+    """The accuracy on the pass; for a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
     policy_loss: float | None = None
-    """The policy's loss. Like the fields below: a mean over the episode's updates, None if training has
-    none."""
+    """The loss of the policy, as a mean over the episode's updates.
+
+    This and the fields below are None if training has no such loss.
+    """
     value_loss: float | None = None
     entropy: float | None = None
     approx_kl: float | None = None
@@ -188,32 +203,35 @@ class TrainedPolicy(Protocol):
 
 @runtime_checkable
 class PolicyWithFallback(Protocol):
-    """A trained policy that holds simpler ones beside what it learned."""
+    """A trained policy that holds simpler policies, one of which may decide in its place."""
 
     @property
     def kept(self) -> Sequence[str]:
-        """What decides within each of its budgets, and last without one; empty: what it learned."""
+        """The names of the policies that decide: one for each budget, and last the one without a budget.
+
+        Empty: the trained policy decides.
+        """
         ...
 
 
 def find_fallback(policy: Fitted) -> str | None:
-    """What decides without a budget, as `rlfocal.methods.fallback` names it; None for one that is not
-    trained."""
+    """The name of the policy that decides without a budget, as in `rlfocal.methods.fallback`; None if
+    `policy` is not trained."""
     if not isinstance(policy, PolicyWithFallback):
         return None
     return policy.kept[-1] if policy.kept else "learned"
 
 
 class Method(Protocol):
-    """A way to choose and fuse."""
+    """A rule of whom to ask and how to fuse, before it is fitted."""
 
     @property
     def seeded(self) -> bool:
-        """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
+        """Whether a seed changes the result. If not, `fit` is called with one seed."""
         ...
 
     def recipe(self, n_train: int) -> str:
-        """Changes whenever the method would fit `n_train` documents differently than before."""
+        """A text that changes whenever the method would fit `n_train` documents differently than before."""
         ...
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
@@ -223,10 +241,10 @@ class Method(Protocol):
 
 @runtime_checkable
 class OwnSettings(Protocol):
-    """A method whose settings are not its fields."""
+    """A method whose settings are not the fields of its class."""
 
     def list_settings(self) -> dict[str, Any]:
-        """The settings with their defaults."""
+        """The method's settings with their defaults."""
         ...
 
     def with_settings(self, settings: Mapping[str, Any]) -> Method:
@@ -236,17 +254,17 @@ class OwnSettings(Protocol):
 
 @runtime_checkable
 class RecipeOnline(Protocol):
-    """A method whose online decisions have their own version, beside its fit."""
+    """A method whose online decisions have a version of their own, apart from its fit."""
 
     @property
     def online_recipe(self) -> str:
-        """Changes whenever they do."""
+        """A text that changes whenever the online decisions would."""
         ...
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a document may cost on average."""
+    """How much a document may cost on average."""
 
     amount: float
     unit: Literal["models", "cents"] = "models"
@@ -256,13 +274,15 @@ class Budget:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
     def costs(self, prices: Floats) -> Floats:
-        """(N,) what a call of each model uses of the budget, by `prices` (N,); infinite where unknown."""
+        """(N,) what one call of each model uses of the budget, by `prices` (N,); infinite where the price is
+        unknown."""
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Reads a budget: "4" or "all" in models, "120c" in cents per 1,000 queries. Raises InputError for
-        others.
+        """Reads a budget: "4" or "all" in models, "120c" in cents per 1,000 queries.
+
+        Raises InputError for other text.
         """
         if text == "all":
             return cls(math.inf)
@@ -278,11 +298,13 @@ class Budget:
 
 @runtime_checkable
 class BudgetedPolicy(Protocol):
-    """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
+    """A policy that is fitted once, and can then decide within any budget."""
 
     def hold_to_budget(self, budget: Budget) -> Policy | None:
-        """The policy that keeps to the budget on average over train; None if it cannot (it always asks more,
-        or a price is unknown)."""
+        """The policy that keeps to the budget on average over train.
+
+        None if it always asks more, or if a price is unknown.
+        """
         ...
 
 
@@ -300,8 +322,11 @@ def refuse_renamed_hooks(made: type) -> None:
 def least_enough(
     is_enough: Callable[[float], bool], too_little: float, enough: float, halvings: int
 ) -> float:
-    """The bound that is enough once the interval between both has been halved so many times. Neither bound is
-    tried, and `enough` may be the smaller one."""
+    """The least bound that is enough, found by bisection in so many halvings.
+
+    The bound lies between `too_little` and `enough`, neither of which is tried. `enough` may be the smaller
+    number.
+    """
     for _ in range(halvings):
         middle = (too_little + enough) / 2
         if is_enough(middle):

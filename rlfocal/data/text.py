@@ -1,6 +1,6 @@
-"""Questions as vectors, for every method that reads them: built-in TF-IDF, or a sentence encoder by name.
+"""Questions as vectors, for every method that reads them, by built-in TF-IDF or by a named sentence encoder.
 
-What methods learn from them by: principal directions, and ridges.
+It also has what methods learn from vectors with: principal directions, and ridge penalties.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 TFIDF = "tfidf"
-"""Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
+"""The encoder that needs no download: TF-IDF of words and word pairs, along its principal directions."""
 ENCODING_DIMENSIONS = 128
 _MAX_TERMS = 50_000
 MIN_CACHED_TEXTS = 64
-"""Texts whose vectors are kept on disk: every method, in a process of its own, asks for the same."""
+"""From so many texts on, their vectors are kept on disk: methods run in processes of their own and ask for
+the same texts."""
 
 
 class Encoder(Protocol):
     """Turns texts into vectors."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(T, D) of length 1; zeros for a text without known words."""
+        """(T, D) vectors of length 1; zeros for a text without known words."""
         ...
 
 
 def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
-    """The encoder of that name, fitted on train questions if it learns from them.
+    """The encoder of this name, fitted on train questions if it learns from them.
 
-    `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Cached for
-    equal texts. Raises InputError for a model that cannot be loaded.
+    `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Equal texts are
+    encoded once. Raises InputError for a model that cannot be loaded.
     """
     return _fit_tfidf(tuple(train)) if name == TFIDF else _load(name)
 
@@ -61,7 +62,7 @@ class Tfidf:
     vectorizer: TfidfVectorizer | None
     """The fitted vectorizer; None if train has no word."""
     directions: Floats | None
-    """(terms, D) contiguous in memory, so that encoding one text is fast; None if train is too small."""
+    """(terms, D) stored contiguously, so that encoding one text is fast; None if train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:
@@ -95,7 +96,7 @@ class SentenceEncoder:
     """A model of sentence-transformers."""
 
     model: Any
-    """sentence_transformers.SentenceTransformer"""
+    """The loaded sentence_transformers.SentenceTransformer."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         vectors = self._keep(texts) if len(texts) >= MIN_CACHED_TEXTS else self._encode(texts)
@@ -105,7 +106,7 @@ class SentenceEncoder:
         return self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
 
     def _keep(self, texts: Sequence[str]) -> Any:
-        """The vectors from disk; whoever asks first computes them, while others wait."""
+        """The texts' vectors from the cache on disk. The first process computes them, while others wait."""
         name = sha256((self._identity + json.dumps(list(texts))).encode()).hexdigest()
         file = cache_folder() / f"{name}.npy"
         try:
@@ -122,7 +123,7 @@ class SentenceEncoder:
 
     @cached_property
     def _identity(self) -> str:
-        """A digest of all that vectors depend on, wherever the model was loaded from."""
+        """A digest of all that the vectors depend on, wherever the model was loaded from."""
         digest = sha256(f"{version('sentence-transformers')} {self.model}".encode())
         for name, weights in sorted(self.model.state_dict().items()):
             digest.update(name.encode() + weights.detach().cpu().float().numpy().tobytes())
@@ -159,8 +160,10 @@ def _unit_length(vectors: Floats) -> Floats:
 
 
 TEXT_RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-"""Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents; the
-first leaves the text out."""
+"""Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents.
+
+The first, infinite one leaves the text out.
+"""
 RIDGE_FOLDS = 5
 _MIN_LABELLED_DOCUMENTS = 20
 """Labelled documents needed for cross-validation."""
@@ -172,10 +175,10 @@ def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
 
 
 def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[float]]) -> float:
-    """The one of RIDGES with the least cross-validated loss on n documents; ties: the strongest.
+    """The penalty of TEXT_RIDGES with the least cross-validated loss on n documents; ties: the strongest.
 
-    `held_out_losses(fitted, held)` takes positions and yields, for each of RIDGES in turn, the cross-entropy
-    summed over `held` after fitting on `fitted`. Weaker ridges are tried as long as they help. With too few
+    `held_out_losses(fitted, held)` takes positions. It yields, for each penalty in turn, the cross-entropy
+    summed over `held` after a fit to `fitted`. Weaker penalties are tried as long as they help. With too few
     documents, the text is left out.
     """
     if n < _MIN_LABELLED_DOCUMENTS:
@@ -210,7 +213,7 @@ class Directions:
 
 
 def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
-    """The principal directions of train questions, at most `most`; those without variance are left out."""
+    """At most `most` principal directions of train questions; directions without variance are left out."""
     fitted = fit_encoder(encoder, train)
     vectors = fitted.encode(train)
     middle = vectors.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Exports: the warehouse's tables as plain Parquet, or files to import."""
+"""Exports: the warehouse's tables as plain Parquet, or as files that `import predictions` takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Format = Literal["parquet", "predictions"]
 
 @dataclass(frozen=True)
 class ExportedTable:
-    """One table of an export."""
+    """The name and the number of rows of one exported table."""
 
     table: str
     rows: int
@@ -39,9 +39,9 @@ class ExportReport:
     path: Path
     format: Format
     snapshot: int
-    """The one that was exported."""
+    """The number of the snapshot that was exported."""
     withheld: int
-    """The number of confidential documents whose texts were left out."""
+    """The number of confidential documents whose texts are not in the export."""
     tables: tuple[ExportedTable, ...]
     """The exported tables that have rows."""
 
@@ -57,15 +57,16 @@ def export(
     questions: bool = False,
     on_progress: Progress | None = None,
 ) -> ExportReport:
-    """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.
+    """Writes tables of one snapshot into the new or empty folder `target`: all or nothing.
 
-    `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
-    files. `predictions`: docs.parquet, scores.parquet and models.parquet, which `import predictions` takes,
-    and no other table. With `models`, runs that also chose from others are left out. Texts of confidential
-    documents (question, choices, gold answer, the models' texts, the choices' token ids) are left out unless
-    `questions`.
+    `parquet` writes TABLE/benchmark=B/task=T/[model=M/]*.parquet, without the columns that a folder's name
+    holds. `predictions` writes docs.parquet, scores.parquet and models.parquet, which `import predictions`
+    takes, and no other table. With `models`, runs that also chose from other models are left out. Texts of
+    confidential documents are left out unless `questions`: question, choices, gold answer, the models' texts
+    and the choices' token ids.
 
-    Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
+    Raises InputError for an unknown name and for a target that is not empty, DiskFullError if the disk is
+    full.
     """
     if format not in get_args(Format):
         raise unknown_name("format", format, get_args(Format))
@@ -91,10 +92,11 @@ def export(
 
 @contextmanager
 def _stage_folder(warehouse: Warehouse, target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` at the end of the block, in which the warehouse is one snapshot.
+    """A folder that becomes `target` at the end of the block; inside the block, the warehouse shows one
+    snapshot.
 
-    `rlfocal doctor` finds what a kill leaves. Raises InputError for a target that exists, unless it is an
-    empty folder, DiskFullError if the disk is full.
+    `rlfocal doctor` finds what a killed export leaves behind. Raises InputError for a target that exists and
+    is not an empty folder, DiskFullError if the disk is full.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
@@ -111,7 +113,7 @@ def _stage_folder(warehouse: Warehouse, target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _use_one_thread(warehouse: Warehouse) -> Iterator[None]:
-    """Several threads would write a folder's files in any order."""
+    """Has DuckDB write files with one thread: with several, the order of a folder's files would change."""
     [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
     warehouse.connection.execute("SET threads = 1")
     try:
@@ -123,7 +125,7 @@ def _use_one_thread(warehouse: Warehouse) -> Iterator[None]:
 def _prepare(
     warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
 ) -> int:
-    """Makes the temporary views that are written; returns how many documents' texts they leave out."""
+    """Makes the temporary views that are exported; returns how many documents' texts they leave out."""
     in_docs = warehouse.rows("SELECT benchmark FROM docs UNION SELECT benchmark FROM evaluations")
     answering = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
     chosen = {
@@ -156,7 +158,7 @@ def _select_tables(kind: str, wanted: Sequence[str] | None, existing: Iterable[s
 
 
 def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
-    """TABLE/benchmark=B/task=T/..., one benchmark at a time; returns the number of rows."""
+    """Writes TABLE/benchmark=B/task=T/..., one benchmark at a time; returns the number of rows."""
     folder = stage / table
     partitions = TABLE_FOLDERS[table]
     if not partitions:
@@ -175,12 +177,12 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
 
 
 def _order(table: str) -> str:
-    """Equal tables become equal files."""
+    """The ORDER BY of a table, so that equal tables become equal files."""
     return ", ".join(TABLE_KEYS.get(table, ("ALL",)))
 
 
 def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:
-    """TABLE.parquet, as `import predictions` takes it; returns the number of rows."""
+    """Writes TABLE.parquet, as `import predictions` takes it; returns the number of rows."""
     return _copy(warehouse, f"FROM temp.imported_{table} ORDER BY ALL", stage / f"{table}.parquet")
 
 
@@ -191,7 +193,7 @@ _WRITERS: dict[Format, Callable[[Warehouse, str, Path], int]] = {
 
 
 def _copy(warehouse: Warehouse, query: str, path: Path, options: str = "") -> int:
-    """Writes the rows of a query, if it has any; returns how many."""
+    """Writes the rows of a query, if it has any; returns their number."""
     if not warehouse.rows(f"SELECT 1 FROM ({query}) LIMIT 1"):
         return 0
     path.parent.mkdir(parents=True, exist_ok=True)

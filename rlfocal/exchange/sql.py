@@ -1,4 +1,4 @@
-"""`rlfocal sql`: one read-only statement over the warehouse, in a DuckDB that can reach nothing else."""
+"""`rlfocal sql`: runs one read-only statement over the warehouse, in a DuckDB that can reach nothing else."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run_sql(
 
 @contextmanager
 def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = None) -> Iterator[Select]:
-    """A function from a statement to its column names and rows, over a warehouse opened read-only."""
+    """Opens a warehouse read-only; yields a function from a statement to its column names and rows."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
         yield partial(_select, warehouse)
@@ -103,7 +103,7 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
 
 
 def _reason(error: duckdb.Error, statement: str) -> str:
-    """DuckDB's message in one line, with the line at fault if there are several."""
+    """DuckDB's message in one line, with the faulty line of a statement of several lines."""
     if "Max expression depth" in str(error):
         return _TOO_DEEP
     if (too_large := explain_memory(error)) is not None:
@@ -113,7 +113,7 @@ def _reason(error: duckdb.Error, statement: str) -> str:
 
 
 def _check_text(statement: str) -> None:
-    """Raises InputError for what DuckDB cannot take as text, or would read in part."""
+    """Raises InputError for a text that DuckDB cannot take, or of which it would read only a part."""
     try:
         statement.encode()
     except UnicodeEncodeError as error:
@@ -123,9 +123,9 @@ def _check_text(statement: str) -> None:
 
 
 def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
-    """Raises InputError unless the statement is read-only and calls known table functions only.
+    """Raises InputError unless the statement is read-only and calls only known table functions.
 
-    `is_part`: it stands after EXPLAIN.
+    `is_part`: whether it stands after EXPLAIN.
     """
     statements = warehouse.connection.extract_statements(statement)
     if is_part and len(statements) > 1:
@@ -149,9 +149,11 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
 
 
 def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
-    """Whether DuckDB made them of one PIVOT without IN: an ENUM of the values found, then the SELECT.
+    """Whether DuckDB made the statements from one PIVOT without IN: an ENUM of the found values, then the
+    SELECT.
 
-    Statements it made itself have no text, and DuckDB does not serialise them: the text's words are checked.
+    Statements that DuckDB made have no text and cannot be serialised, so the words of the original text are
+    checked.
     """
     enums = statements[:-1]
     return (
@@ -162,7 +164,7 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
-    """All functions that a statement may call; the temporary macros of an older warehouse are among them."""
+    """All functions that a statement may call, including the temporary macros of an older warehouse."""
     macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
     return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
@@ -175,7 +177,8 @@ def _table_functions(warehouse: Warehouse) -> set[str]:
 
 
 def _names(parsed: Any) -> tuple[set[str], set[str]]:
-    """Lower-case names in a parsed statement: of the table functions it calls; of tables and their schemas.
+    """Lower-case names in a parsed statement: the table functions it calls; and its tables with their
+    schemas.
 
     Raises InputError for subqueries that are nested too deeply.
     """
@@ -200,7 +203,7 @@ def _names(parsed: Any) -> tuple[set[str], set[str]]:
 
 
 def _lock(warehouse: Warehouse) -> None:
-    """Restricts DuckDB to the warehouse's Parquet files, and locks that setting."""
+    """Restricts DuckDB to the warehouse's Parquet files, and locks that restriction."""
     for setting in (
         f"allowed_directories = [{quote(warehouse.data_path())}]",
         "enable_external_access = false",
@@ -250,7 +253,7 @@ def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """JSON has no NaN and no infinity, its keys are texts, and Python's `json` writes no decimals."""
+    """A value as JSON holds it: no NaN and no infinity, texts as keys, and floats for decimals."""
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -263,5 +266,5 @@ def _to_json_value(value: Any) -> Any:
 
 
 MAX_ROWS = 5_000_000
-"""The most rows of a result, all of which is held in memory."""
+"""The most rows of a result, which is held in memory."""
 WRITERS = {"table": _table, "csv": _csv, "json": _json}

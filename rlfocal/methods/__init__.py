@@ -1,8 +1,8 @@
-"""RL-Focal's methods and those it has to beat at least, by their names in `evaluations.method`.
+"""RL-Focal's methods and the simplest ones it has to beat, by their names in `evaluations.method`.
 
-A module that `register`s a method is all there is to it; `trained` has those that are trained to checkpoints,
-with a folder each and `learning` for what they share. Published rivals are another package, rivals/.
-What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
+A module adds a method by `@register`. `trained` has the methods with checkpoints: each has a folder, and
+`learning` holds what they share. Published rivals are another package, rivals/. Names of this package load
+their modules when first used, because `rlfocal --help` lists methods and must not wait for numpy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any method with the task's name as an input: fitted to each task's train rows, and to all of them."""
+"""Fits any method to each task's train rows, and to all of them, so that the task's name is an input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, BudgetedPolicy, Fitted, Method, Policy
 
 MIN_TASK_DOCUMENTS = 30
-"""Train documents of a task that has a fit of its own."""
+"""The fewest train documents of a task that gets a fit of its own."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
 
 
 def _policies(fitted: Sequence[Fitted]) -> list[Policy]:
-    """Raises TypeError for a policy that reads outputs it did not ask for."""
+    """The fitted methods as policies.
+
+    Raises TypeError for one that reads outputs of models it did not ask.
+    """
     policies = [policy for policy in fitted if isinstance(policy, Policy)]
     if len(policies) < len(fitted):
         raise TypeError("a policy that sees all outputs has no form for each task")

@@ -1,6 +1,6 @@
-"""Cascades: models in turn, the next one asked only where the last is not sure.
+"""Cascades: models are asked in turn, the next one only where the last is not sure.
 
-A chain of models, the score at which each is accepted, and the search for both.
+The module has chains of models, the score at which each is accepted, and the search for both.
 """
 
 from __future__ import annotations
@@ -21,28 +21,34 @@ from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
 
 N_THRESHOLDS = 40
-"""Thresholds tried per model, unless set otherwise."""
+"""The number of thresholds tried per model, unless set otherwise."""
 MAX_CHAIN_MODELS = 3
-"""Models in the longest chain."""
+"""The most models in a chain."""
 MAX_CANDIDATE_MODELS = 16
-"""Models that chains are made of: where there are more, the best trade-offs of cost and train accuracy."""
+"""The most models that chains are made of.
+
+If there are more, those with the best trade-off of cost and train accuracy are taken.
+"""
 _COST_SLACK = 1e-9  # mean costs are sums of inexact shares
 
 
 class AnswerScorer(Protocol):
-    """How far to trust a model's answer, judged by that model's output alone."""
+    """A score of how far to trust a model's answer, from that model's output alone."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
-        """(T,) for the model at this position."""
+        """(T,) the scores of the answers of the model at this position."""
         ...
 
 
 class Chain(NamedTuple):
-    """Models in the order in which they are asked; all but the last are accepted only from a score on."""
+    """Models in the order in which they are asked.
+
+    Each but the last is accepted only if its score reaches its threshold.
+    """
 
     order: tuple[int, ...]
     thresholds: tuple[float, ...]
-    """The least score at which each model but the last is accepted."""
+    """The least score at which each model but the last is accepted, in the same order."""
 
 
 class CascadeTable(NamedTuple):
@@ -57,7 +63,7 @@ class CascadeTable(NamedTuple):
 
 
 class CascadeScore(NamedTuple):
-    """What a chain reaches on train."""
+    """The cost and accuracy of a chain on train."""
 
     n_right: int
     cost: float
@@ -67,17 +73,18 @@ class CascadeScore(NamedTuple):
 
 @dataclass(frozen=True)
 class Cascade:
-    """Asks the models of a chain in turn until an answer reaches its threshold; always accepts the last."""
+    """Asks the models of a chain in turn until an answer's score reaches its threshold; always accepts the
+    last."""
 
     chain: Chain
     beliefs: tuple[Logistic, ...]
-    """How likely each model of the chain is right where it is asked, given its score."""
+    """For each model of the chain, the probability that it is right where it is asked, given its score."""
     scorer: AnswerScorer
     table: CascadeTable
     polish: bool
-    """Whether thresholds are refined beyond the grid, by Nelder-Mead."""
+    """Whether Nelder-Mead refines the thresholds beyond the grid."""
     points: int
-    """Thresholds tried per model."""
+    """The number of thresholds tried per model."""
 
     def decide(self, calls: Calls) -> Answers:
         T, models = len(calls), np.arange(len(calls.models))
@@ -92,7 +99,7 @@ class Cascade:
         return Answers(slots, probability)
 
     def hold_to_budget(self, budget: Budget) -> Cascade | None:
-        """The chain most often right on train among those within the budget there."""
+        """The chain within the budget on train that is right most often there; None if there is none."""
         chain = best_chain(
             self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
         )
@@ -100,7 +107,7 @@ class Cascade:
 
 
 def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool = False) -> Cascade:
-    """The chain most often right on train, whatever it costs; ties: the one with the fewest calls."""
+    """The chain that is right most often on train, whatever it costs; ties: the one with the fewest calls."""
     N = len(train.models)
     scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
     table = CascadeTable(scores, train.correct, train.prices)
@@ -112,10 +119,11 @@ def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool 
 def best_chain(
     table: CascadeTable, cost: Floats, amount: float, points: int = N_THRESHOLDS, polish: bool = False
 ) -> Chain | None:
-    """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
+    """The chain that is right most often on train, of up to MAX_CHAIN_MODELS models and a mean cost of at
+    most `amount`.
 
     Tries every order of the models and every pair of thresholds on a grid: `points` quantiles of each model's
-    scores. Ties: the cheaper, then the order that comes first. `polish`: Nelder-Mead then refines the
+    scores. Ties go to the cheaper chain, then to the first order. `polish`: Nelder-Mead then refines the
     thresholds. None if no model is cheap enough.
     """
     among = _preselect(table, cost)
@@ -130,7 +138,7 @@ def best_chain(
 
 
 def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
-    """What a chain reaches on train, document by document."""
+    """The cost and accuracy of a chain on train, asked document by document."""
     T = len(table.right)
     open_, n_right, total = np.ones(T, dtype=np.bool_), 0, 0.0
     for model, threshold in zip(*_stages(chain), strict=True):
@@ -147,7 +155,8 @@ def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
-    """Fitted only where the model is asked: that those before it were unsure is informative, too."""
+    """For each model, a regression on the documents where it is asked: that earlier models were unsure is
+    informative, too."""
     open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_stages(chain), strict=True):
         score = table.scores[:, model]
@@ -157,7 +166,8 @@ def _beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
 
 
 def _preselect(table: CascadeTable, cost: Floats) -> list[int]:
-    """Positions of AMONG models of known cost: the cost-accuracy frontier, then the most accurate."""
+    """Positions of at most MAX_CANDIDATE_MODELS models of known cost: the cost-accuracy frontier, then the
+    most accurate."""
     n_right = table.right.sum(axis=0)
     ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
     front, cheapest = [], math.inf
@@ -184,7 +194,7 @@ def _singles(table: CascadeTable, cost: Floats, among: list[int], amount: float)
 def _extend_chains(
     table: CascadeTable, cost: Floats, among: list[int], amount: float, points: int
 ) -> Iterator[CascadeScore]:
-    """For every first two models, the best chain of two or three models that starts with them."""
+    """For every first two models, yields the best chain of two or three models that starts with them."""
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
@@ -235,7 +245,7 @@ def _threshold(edges: Floats, index: int) -> float:
 
 
 def _shorten(chain: Chain) -> Chain:
-    """The chain without the models behind one that is always accepted."""
+    """The chain without the models that come after one that is always accepted."""
     if -math.inf in chain.thresholds:
         end = chain.thresholds.index(-math.inf)
         return Chain(chain.order[: end + 1], chain.thresholds[:end])
@@ -275,7 +285,7 @@ def top_probability_of(documents: Dataset, model: int) -> Floats:
 
 
 def log_odds(probability: Floats) -> Floats:
-    """Log-odds of probabilities, clipped away from 0 and 1."""
+    """The log-odds of probabilities, clipped away from 0 and 1."""
     kept = np.clip(probability, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     odds: Floats = np.log(kept) - np.log1p(-kept)
     return odds
@@ -297,9 +307,9 @@ class Logistic:
 
 
 def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logistic:
-    """Logistic regression of being right (T,) on standardised x (T, D).
+    """A logistic regression of being right (T,) on standardised x (T, D).
 
-    If all are right or all wrong: the constant (n right + 1) / (n + 2).
+    If all are right or all wrong, it is the constant (n right + 1) / (n + 2).
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -328,14 +338,14 @@ def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logisti
 )
 @dataclass(frozen=True)
 class CalibratedCascade(MethodBase):
-    """Stops at the first model whose calibrated top probability passes its threshold.
+    """Stops at the first model whose calibrated top probability reaches its threshold.
 
-    Calibrated: P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted on train. Order
-    and thresholds are those most often right on train, within a budget if there is one.
+    The calibrated probability is P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted
+    on train. Order and thresholds are those most often right on train, within a budget if there is one.
     """
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
-    """Thresholds tried per model."""
+    """The number of thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         return [fit_cascade(train, RightByOutput.fit(train, top_log_odds), self.points)]
@@ -343,12 +353,13 @@ class CalibratedCascade(MethodBase):
 
 @dataclass(frozen=True)
 class RightByOutput:
-    """How likely a model is right, by a logistic regression of its own on features of its output."""
+    """The probability that a model is right, by a logistic regression for each model on features of its
+    output."""
 
     regressions: tuple[Logistic, ...]
     """One regression for each model."""
     features: Callable[[Dataset, int], Floats]
-    """(T, D) of a model's output"""
+    """A function that returns (T, D) features of a model's output"""
 
     @classmethod
     def fit(cls, train: Dataset, features: Callable[[Dataset, int], Floats]) -> RightByOutput:

@@ -1,4 +1,5 @@
-"""Settings as frozen dataclasses that pydantic checks, their values as text, and spaces to search them in."""
+"""Settings as frozen dataclasses that pydantic checks, their values as text, and the ranges to search them
+in."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ Settings = TypeVar("Settings")
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Worth = Annotated[float, Field(gt=0, allow_inf_nan=True)]
-"""Cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+"""What a right answer is worth, in cents per 1,000 queries; inf: price does not count."""
 
 
 @dataclass_transform(frozen_default=True)
 def checked(cls: type[Settings]) -> type[Settings]:
-    """A frozen dataclass of settings: `fields`, `replace` and `asdict` work on it.
+    """Makes a class a frozen dataclass of settings: `fields`, `replace` and `asdict` work on it.
 
-    Making one raises InputError for an unknown field, for a wrong type and for a value out of bounds.
+    Its constructor raises InputError for an unknown field, for a wrong type and for a value out of bounds.
     """
     made = dataclass(cls, frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
     unchecked = made.__init__
@@ -44,7 +45,8 @@ def checked(cls: type[Settings]) -> type[Settings]:
 
 
 def read_value(text: str, like: Any, name: str) -> Any:
-    """`text` as a value of the type of `like`; None means a number. Raises InputError if it cannot be read.
+    """Reads `text` as a value of the type of `like`; None stands for a number. Raises InputError if it
+    cannot.
 
     `a+b` is a tuple; `none` is an empty tuple, or None.
     """
@@ -73,14 +75,14 @@ def shown(value: Any) -> str:
 
 
 def is_readable(value: Any) -> bool:
-    """Whether `read_value` reads values of its type."""
+    """Whether `read_value` reads values of this value's type."""
     if type(value) is tuple:
         return all(isinstance(part, str | int | float) for part in value)
     return value is None or isinstance(value, str | int | float)
 
 
 class Range(NamedTuple):
-    """All numbers from `low` to `high`; whole numbers if both ends are."""
+    """All numbers from `low` to `high`; only whole numbers if both ends are whole."""
 
     low: float
     high: float
@@ -102,7 +104,7 @@ Space = Range | tuple[str | int | float | bool, ...]
 
 
 def annotated_space(made: object) -> dict[str, Space]:
-    """The fields of a dataclass whose types are `Annotated` with a space."""
+    """By field of a dataclass, the space that its type is `Annotated` with; other fields are left out."""
     if not isinstance(made, type) or not is_dataclass(made):
         return {}
     hints = get_type_hints(made, include_extras=True)

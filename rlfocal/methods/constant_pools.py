@@ -19,14 +19,14 @@ from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool
 
 MAX_POOL_SIZE = 6
-"""Models in the largest pool, unless a size is given."""
+"""The most models in a pool, unless a size is given."""
 
 
 class PoolFusion(ABC):
     """A way to fuse the outputs of a pool's members."""
 
     enumerable: ClassVar[int] = 200
-    """How many pools are tried one by one before forward selection takes over."""
+    """The most pools that are tried one by one; with more, forward selection takes over."""
 
     @abstractmethod
     def fit(self, train: Dataset, pool: Bools) -> Policy: ...
@@ -38,11 +38,12 @@ class PoolFusion(ABC):
 
 @dataclass(frozen=True)
 class BestPool(MethodBase):
-    """The pool of `size` models, or of up to LARGEST, that is most often right on train with this fusion.
+    """The pool of `size` models, or of up to MAX_POOL_SIZE, that is right most often on train with this
+    fusion.
 
-    If there are at most `enumerable` pools, all are tried; else models are added one by one, each time
-    the one that helps most. Ties: the smaller pool, then the alphabetically first. If there are fewer models
-    than `size`, takes all of them.
+    If there are at most `enumerable` pools, all are tried. Otherwise models are added one by one, each time
+    the one that helps most. Ties go to the smaller pool, then to the alphabetically first. If there are fewer
+    models than `size`, all are taken.
     """
 
     fusion: PoolFusion
@@ -64,7 +65,7 @@ class BestPool(MethodBase):
 
 @dataclass(frozen=True)
 class ChosenPool:
-    """The pool that is best on train, and the pools it was chosen from."""
+    """The pool that is best on train, and the pools among which it was chosen."""
 
     best: Policy
     fusion: PoolFusion
@@ -78,7 +79,7 @@ class ChosenPool:
         return self.best.decide(calls)
 
     def hold_to_budget(self, budget: Budget) -> Policy | None:
-        """The best of the pools within the budget; None if there is none."""
+        """The best of the tried pools within the budget; None if there is none."""
         borne = can_afford(self.pools, self.train.mean_costs, budget)
         if not borne.any():
             return None
@@ -138,7 +139,7 @@ def constant_pool(
 
 @constant_pool("best_log_linear", "`log_linear`", "as `log_linear`", "log-probs")
 class LogLinearFusion(PoolFusion):
-    """A weight per member and a bias per choice."""
+    """A log-linear ensemble of a pool's members: a weight per member and a bias per choice."""
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return fit_log_linear(train, pool)

@@ -1,8 +1,8 @@
-"""What decides: the simplest of nested policies, unless held-out train documents show that another is better.
+"""Decides by the simplest of nested policies, unless held-out train documents show that another is better.
 
 A policy that is no better than a simpler one replaces it in at most 5 % of fits, all comparisons of a fit
-taken together; one that is a point worse, in about 1 % (1.1 % at 20 documents).
-`python -m benchmarks.fallback` simulates both.
+taken together. One that is a point worse replaces it in about 1 % (1.1 % at 20 documents). `python -m
+benchmarks.fallback` simulates both.
 """
 
 from __future__ import annotations
@@ -19,36 +19,42 @@ from rlfocal.data.dataset import Dataset
 Deciding = Literal[
     "best single", "best single per task", "best single per question", "start", "constant pool", "learned"
 ]
-"""What decides. `best single`: one model alone; one for each task; where answers are only graded, one for
-each question. `start`: the best constant pool, weighted by the log-odds of its members' accuracies. `constant
-pool`: the same pool with a trained Fusion. `learned`: the trained Decider and Fusion."""
+"""The policy that decides.
+
+`best single`: one model alone. `best single per task`: one for each task. `best single per question`: one for
+each question, where answers are only graded. `start`: the best constant pool, weighted by the log-odds of its
+members' accuracies. `constant pool`: the same pool with a trained Fusion. `learned`: the trained Decider and
+Fusion.
+"""
 CHOICE_LEVEL = 0.05
-"""The most often that a fit chooses a policy which is no better than a simpler one."""
+"""The largest share of fits that choose a policy which is no better than a simpler one."""
 POINT, LEVEL_OF_POINT = 0.01, 0.006
-"""How often it chooses one which is a point worse, by the normal approximation; by simulation, about 1 %."""
+"""The share of fits that choose a policy which is a POINT worse, by the normal approximation; by simulation,
+about 1 %."""
 FIRST_SHARE = 0.8
-"""Share of the level that the first comparison has; each later one has this share of what is left."""
+"""The share of the level that the first comparison gets; each later one gets this share of the rest."""
 ASSUMED_VARIANCE = 1.0
-"""Added to the sum of squared differences: on few documents, policies agree by chance."""
+"""Added to the sum of squared differences, because policies agree by chance on few documents."""
 LUCK_MARGIN = 1.5
-"""Standard errors by which documents that were not tried may be better than those that were."""
+"""By so many standard errors, documents that were not tried may be better than those that were."""
 CHANCE_LEVEL = 0.05
 SHUFFLED_MARGIN = 3.0
 MIN_TRAIN_DOCUMENTS = 10
-"""Train documents below which nothing can be held out that tells anything."""
+"""The fewest train documents from which some can be held out in a way that tells policies apart."""
 
 Name = TypeVar("Name", bound=str)
 
 
 def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: float = 0.0) -> Name:
-    """The last candidate that is better than the one chosen before it, by what each earned out of fold.
+    """The last candidate that is better than the one chosen before it, by their rewards out of fold.
 
-    `candidates`: names, from the simplest. `out_of_fold` (K, T): what each earned on every train document,
-    by a fit without it. `margin`: standard errors by which a candidate has to be ahead whatever the level.
+    `candidates`: names, from the simplest. `out_of_fold` (K, T): the reward of each candidate on every train
+    document, by a fit without that document. `margin`: by how many standard errors a candidate has to be
+    ahead, whatever the level.
 
     A comparison that succeeds passes its level on to the next one, so all together keep to `CHOICE_LEVEL`
-    (the fallback procedure of Wiens, 2003). A candidate that earned the same on every document passes it
-    on, too.
+    (the fallback procedure of Wiens, 2003). So does a comparison with a candidate of the same rewards on
+    every document.
     """
     chosen, earned = candidates[0], out_of_fold[0]
     left, passed_on = 1.0, 0.0
@@ -65,8 +71,11 @@ def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: flo
 
 
 def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
-    """Whether the mean of paired gains (T,) is above 0, at this share of `CHOICE_LEVEL` and by so many
-    standard errors, and above a point's loss at the same share of `LEVEL_OF_POINT`."""
+    """Whether the mean of paired gains (T,) is clearly positive.
+
+    It must be above 0 at this share of `CHOICE_LEVEL` and by `margin` standard errors. It must also be above
+    a point's loss at the same share of `LEVEL_OF_POINT`.
+    """
     if not gain.size:
         return False
     error = np.sqrt(np.square(gain - gain.mean()).sum() + ASSUMED_VARIANCE)
@@ -76,10 +85,11 @@ def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
 
 
 def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
-    """Whether the mean of n paired gains may come out clearly above 0, by the first m of them (m,).
+    """For the first m of n paired gains (m,): whether the mean of all may still become clearly positive.
 
-    It may if the others are `LUCK_MARGIN` standard errors better than these. Where not, trying them adds no
-    evidence."""
+    It may if the others can be `LUCK_MARGIN` standard errors better than these. If not, further trials add no
+    evidence.
+    """
     m = len(gain)
     if not m:
         return True
@@ -89,9 +99,12 @@ def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
 
 
 def needed_margin(train: Dataset) -> float:
-    """0 where one model is right clearly more often than with the labels of other documents, by a test for
-    each model at `CHANCE_LEVEL` in all. Else `SHUFFLED_MARGIN`: the labels may be shuffled, and what is
-    learned from such labels is worse than any good model."""
+    """The margin that `choose_fallback` needs on these documents: 0, or SHUFFLED_MARGIN if labels may be
+    shuffled.
+
+    It is 0 where one model is right clearly more often than with the labels of other documents, by a test for
+    each model at `CHANCE_LEVEL` in all. What is learned from shuffled labels is worse than any good model.
+    """
     predictions, labels, n = train.predictions, train.labels, len(train)
     size = int(max(predictions.max(initial=0), labels.max(initial=0))) + 1
     share = np.bincount(labels[labels >= 0], minlength=size) / n

@@ -1,6 +1,6 @@
-"""Routing by the k nearest questions: each model's score is how often it was right on them.
+"""Routing by the k nearest questions: a model's score is how often it was right on them.
 
-Neighbours may be found by questions, by the models' outputs so far, or by both.
+Neighbours are found by questions, by the models' outputs so far, or by both.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ class Neighbours(NamedTuple):
 
     @property
     def known(self) -> Bools:
-        """(T,) whether any train document is similar at all: by cosine, none is if no word is known."""
+        """(T,) whether any train document is similar.
+
+        By cosine, none is if no word of the question is known.
+        """
         return np.asarray((self.similarity > 0).any(axis=1))
 
 
 def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
-    """(T, D) read-only; cached, as many methods encode the same questions."""
+    """(T, D) read-only vectors of questions; cached, because many methods encode the same questions."""
     return _encode(cast(Hashable, encoder), questions)
 
 
@@ -61,9 +64,10 @@ def _encode(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
 
 
 def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> Iterator[tuple[slice, Floats]]:
-    """Cosines of (T, D) vectors to those of n train documents (n, D): (which rows, (rows, n)), by blocks.
+    """Yields, by blocks, which rows and the cosines (rows, n) of vectors (T, D) to those of n train documents
+    (n, D).
 
-    0 where either vector is 0. Rounded, so that equal vectors tie whatever the block size.
+    A cosine is 0 where either vector is 0. It is rounded, so that equal vectors tie whatever the block size.
     """
     units = unit(train).T
     for start in range(0, len(vectors), block):
@@ -74,7 +78,8 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> It
 def closeness(
     train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS
 ) -> Iterator[tuple[slice, Floats]]:
-    """Similarities 1 / (1 + Euclidean distance), for vectors whose lengths carry meaning."""
+    """Yields, by blocks, which rows and their similarities 1 / (1 + Euclidean distance), for vectors whose
+    lengths carry meaning."""
     squares = (train**2).sum(axis=1)
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
@@ -87,7 +92,8 @@ def closeness(
 def find_nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
     """The k most similar train documents (all if there are fewer), from `cosines` or `closeness`.
 
-    `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
+    `others`: the documents are the train documents themselves, in the same order, and none is its own
+    neighbour.
     """
     blocks = [
         _top(_mask_own_similarity(rows, part) if others else part, k, others) for rows, part in similarities
@@ -112,7 +118,7 @@ def _mask_own_similarity(rows: slice, similarity: Floats) -> Floats:
 
 
 def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
-    """The k highest of each row; ties: the first."""
+    """The k highest similarities of each row; ties: the first."""
     n = similarity.shape[1]
     k = min(k, n - others)
     if k == 0:
@@ -136,7 +142,7 @@ def unit(vectors: Floats) -> Floats:
 
 NEIGHBOUR_SPACES = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3
-"""Weight of the question's unit vector beside the outputs' vector, which has length 1 too."""
+"""The weight of the question's unit vector beside the outputs' vector, which also has length 1."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +153,13 @@ class SimilarityEncoder:
     encoder: Encoder | None
     """The encoder of questions; None if questions are not read."""
     width: int
-    """The number of slots used of each model."""
+    """The number of each model's slots that are used."""
 
     def vectors(self, outputs: Dataset, models: Sequence[int]) -> Floats:
         """(T, D) vectors of documents for which these models were called.
 
-        A model's output enters as the square roots of its probabilities, so that Euclidean distance is √2
-        times Hellinger's; all models count equally.
+        A model's output enters as the square roots of its probabilities, so Euclidean distance is √2 times
+        Hellinger's. All models count equally.
         """
         parts = []
         if self.by != "text":
@@ -166,7 +172,10 @@ class SimilarityEncoder:
 
 
 def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
-    """Raises InputError if `by` is not one of NEIGHBOURS."""
+    """The encoder for neighbours by text, outputs or both, fitted on train.
+
+    Raises InputError for another value of `by`.
+    """
     if by not in NEIGHBOUR_SPACES:
         raise unknown_name("neighbours", by, NEIGHBOUR_SPACES, "a selector by neighbours")
     reads = fit_encoder(encoder, questions_of(train)) if by != "outputs" else None
@@ -174,13 +183,18 @@ def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
 
 
 def find_similar(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
-    """The k nearest train documents; ties: the first. `others`: of train itself, each without itself."""
+    """The k nearest train documents; ties: the first.
+
+    `others`: `vectors` are of the train documents, and none is its own neighbour.
+    """
     return find_nearest(closeness(train, vectors), k, others=others)
 
 
 def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
-    """(T, A) mean over the k nearest documents of the value on train (n, A) of each of A actions; where none
-    is similar, over all of train."""
+    """(T, A) for each of A actions, the mean of its train values (n, A) over the k nearest documents.
+
+    Where no train document is similar, it is the mean over all of train.
+    """
     means = np.tile(values.mean(axis=0), (len(neighbours.positions), 1))
     if neighbours.positions.shape[1]:
         means[neighbours.known] = mean_over(values, neighbours.positions[neighbours.known, :k])
@@ -193,7 +207,7 @@ def mean_over(values: Floats, places: Ints) -> Floats:
 
 
 def _slots(shares: Floats, width: int) -> Floats:
-    """(T, M · width) of (T, M, C)"""
+    """(T, M · width): the first `width` slots of shares (T, M, C), model by model."""
     padded = np.zeros((*shares.shape[:2], max(width, shares.shape[2])))
     padded[..., : shares.shape[2]] = shares
     return padded[..., :width].reshape(len(shares), -1)
@@ -209,7 +223,8 @@ def _slots(shares: Floats, width: int) -> Floats:
 )
 @checked
 class KNN(MethodBase):
-    """Asks argmax_m W · score_m - price_m, score_m the mean correctness of m on the k nearest questions.
+    """Asks argmax_m W · score_m - price_m; score_m is the share of the k nearest questions that m answered
+    right.
 
     A question without a word that the encoder knows gets each model's mean over train.
     """
@@ -217,7 +232,7 @@ class KNN(MethodBase):
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
     encoder: str = TFIDF
     willingness: Worth = math.inf
-    """W, the worth of a right answer beside prices"""
+    """W, what a right answer is worth, in the unit of prices."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         weight = 1 / self.willingness
@@ -231,13 +246,13 @@ class KNN(MethodBase):
 
 @dataclass(frozen=True)
 class NeighbourScores(ModelScorer):
-    """Means over the k nearest train questions by cosine; over all of train where no word is known."""
+    """Means over the k nearest train questions by cosine; means over all of train where no word is known."""
 
     encoder: Encoder
     vectors: Floats
-    """(n, D) of the train questions"""
+    """(n, D) vectors of the train questions."""
     values: Floats
-    """(n, N) a value of each model on each train question, such as whether it was right"""
+    """(n, N) a value of each model on each train question, such as whether it was right."""
     k: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
@@ -245,7 +260,7 @@ class NeighbourScores(ModelScorer):
         return local_mean(neighbours, self.values, self.k)
 
     def train_scores(self) -> Floats:
-        """Each document's scores without itself as a neighbour."""
+        """Each train document's scores, from its neighbours without itself."""
         neighbours = find_nearest(cosines(self.vectors, self.vectors), self.k, others=True)
         return local_mean(neighbours, self.values, self.k)
 
@@ -258,10 +273,11 @@ class NeighbourScores(ModelScorer):
 )
 @checked
 class GuardedKNN(MethodBase):
-    """Leaves the fallback only if another model's mean paired difference exceeds z · its standard error.
+    """Asks another model than the fallback only if its mean paired difference exceeds z times the standard
+    error.
 
-    The neighbours: train questions more similar than `closeness` times the k-th's similarity, weighted by
-    similarity. z is doubled for models that are known to be dearer than the fallback.
+    The neighbours are train questions more similar than `closeness` times the k-th's similarity, weighted by
+    similarity. z is doubled for models that are known to cost more than the fallback.
     """
 
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
@@ -277,30 +293,30 @@ class GuardedKNN(MethodBase):
 
 
 class PairedComparison(NamedTuple):
-    """How models compare with the fallback on each document's neighbours."""
+    """A comparison of models with the fallback on each document's neighbours."""
 
     level: Floats
-    """(T, N) weighted mean correctness; over all of train where a document has no neighbour."""
+    """(T, N) each model's weighted mean correctness; over all of train where a document has no neighbour."""
     gain: Floats
-    """(T, N) weighted mean of c_m - c_fallback"""
+    """(T, N) weighted mean of c_m - c_fallback, where c is 1 for a right answer, else 0."""
     error: Floats
-    """(T, N) the mean's standard error; inf where there is no neighbour"""
+    """(T, N) the standard error of `gain`; inf where there is no neighbour."""
 
 
 @dataclass(frozen=True)
 class GuardedRouter(PricedRouter):
-    """Asks the fallback, or of the models that pass the guard the one with the largest lead."""
+    """Asks the model with the largest lead among those that pass the guard; the fallback if there is none."""
 
     settings: GuardedKNN
     encoder: Encoder
     vectors: Floats
-    """(n, D) of the train questions"""
+    """(n, D) vectors of the train questions."""
     right: Floats
     """(n, N) whether each model was right on the train questions"""
     prices: Floats
     """(N,) the price of each model"""
     price_weight: float = 0.0
-    """How much accuracy a cent per 1,000 queries is worth."""
+    """The accuracy that a cent per 1,000 queries is worth."""
 
     def decide(self, calls: Calls) -> Answers:
         fallback = self._fallback(self.price_weight)
@@ -317,7 +333,7 @@ class GuardedRouter(PricedRouter):
         return int((means - weight * self.prices if weight else means).round(9).argmax())
 
     def _pick(self, paired: PairedComparison, fallback: int, weight: float) -> Ints:
-        """(T,)"""
+        """(T,) the position of the model to ask, at this price of accuracy."""
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
         lead = paired.gain - weight * (self.prices - self.prices[fallback]) if weight else paired.gain
@@ -365,5 +381,5 @@ class GuardedRouter(PricedRouter):
 
     @cached_property
     def _pairs_on_train(self) -> dict[int, PairedComparison]:
-        """Comparisons on train by fallback, where no document is its own neighbour."""
+        """By fallback, comparisons on train in which no document is its own neighbour."""
         return {}

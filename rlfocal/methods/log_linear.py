@@ -1,6 +1,7 @@
-"""Log-linear pools: a weight per model and a bias per choice, which the text may shift, by cross-entropy.
+"""Log-linear ensembles, fitted by cross-entropy: a weight per model and a bias per choice, which the text may
+shift.
 
-`online_log_linear` takes a Newton step per label, with a curvature that forgets.
+`online_log_linear` takes a Newton step per label, with a curvature that forgets old labels.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _RIDGE_SEARCH_OPTIONS = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
 )
 @dataclass(frozen=True)
 class LogLinear(MethodBase):
-    """The log-linear pool of all models."""
+    """The log-linear ensemble of all models."""
 
     ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = WEIGHT_RIDGE
 
@@ -61,7 +62,8 @@ class LogLinear(MethodBase):
 )
 @dataclass(frozen=True)
 class LogLinearText(MethodBase):
-    """`log_linear` with text features e beside the log-probs; their ridge is cross-validated on train.
+    """`log_linear` with text features e beside the log-probs; their ridge penalty is cross-validated on
+    train.
 
     Slot c has the logit Σ_i w_i x_ic + b_c + v_c · e; for free answers, Σ_i (w_i + v_i · e) x_ic.
     """
@@ -85,28 +87,29 @@ class LogLinearText(MethodBase):
 
 
 class Parameters(NamedTuple):
-    """What is learned of M models."""
+    """The parameters of a log-linear ensemble of M models."""
 
     weights: Floats
     """(M,) w, a weight for each model"""
     biases: Floats
     """(C,) b, a bias for each slot"""
     by_text: Floats
-    """(D, C) v; for free answers (D, M)"""
+    """(D, C) v, the weights of text features for each slot; for free answers (D, M), for each model"""
 
 
 @dataclass(frozen=True)
 class LogLinearPool:
-    """Answers the slot c with the highest Σ_i w_i x_ic + b_c over the members i; text may shift b or w."""
+    """A log-linear ensemble: answers the slot c with the highest Σ_i w_i x_ic + b_c over members i; text may
+    shift b or w."""
 
     members: Bools
     """(N,) which models are members"""
     weights: Floats
-    """(M,) w, one per member"""
+    """(M,) w, a weight for each member"""
     biases: Floats
     """(C,) b, a bias for each slot"""
     by_text: Floats | None = None
-    """The shifts by text features, as in `Parameters`."""
+    """The weights of text features, as in `Parameters`; None: the text is not read."""
     encoder: Encoder | None = None
     """The encoder of the text; None: the text is not read."""
 
@@ -121,7 +124,7 @@ class LogLinearPool:
 
 
 def answer_highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answers:
-    """The existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
+    """Answers the existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
     top = exists & (logits == logits.max(axis=1, keepdims=True))
@@ -131,11 +134,11 @@ def answer_highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answ
 
 
 def fit_log_linear(train: Dataset, members: Bools, ridge: float = WEIGHT_RIDGE) -> LogLinearPool:
-    """The log-linear pool of the `members` (N,), fitted by L-BFGS to convergence.
+    """Fits the log-linear ensemble of the `members` (N,) by L-BFGS, to convergence.
 
     Minimises the cross-entropy summed over the train documents + ridge / 2 · Σ w². For choices, x is the
     log-softmax over a document's choices. Free answers have no fixed slots, so no bias can be learned, and
-    most shares are 0, which has no logarithm: there x is the share of passes, and the biases stay 0.
+    the biases stay 0. Most of their shares are 0, which has no logarithm, so x is the share of samples.
     Documents where no slot is right, or no member gave the right answer, are left out.
 
     Raises RunError if the fit does not converge.
@@ -152,7 +155,7 @@ class Examples(NamedTuple):
     x: Floats
     """(M, n, C) the members' evidence for each slot"""
     closed: Floats
-    """(n, C) -inf where there is no slot, else 0"""
+    """(n, C) -inf where the slot does not exist, else 0"""
     text: Floats
     """(n, D) the text features"""
     labels: Ints
@@ -171,7 +174,7 @@ class Examples(NamedTuple):
 
     @property
     def start(self) -> Parameters:
-        """Parameters with equal weights and no biases, where a fit begins."""
+        """Parameters from which a fit starts: equal weights and no biases."""
         M, _, C = self.x.shape
         by_text = np.zeros((self.text.shape[1], C if self.kind == "choices" else M))
         return Parameters(np.full(M, 1 / M), np.zeros(C), by_text)
@@ -204,9 +207,11 @@ class Examples(NamedTuple):
 def minimise(
     examples: Examples, start: Parameters, ridge: float, text_ridge: float, limits: dict[str, float]
 ) -> tuple[Parameters, float]:
-    """The minimum of the cross-entropy summed over documents + ridge / 2 · Σ w² + text_ridge / 2 · Σ v², by
-    L-BFGS, and the largest absolute gradient entry of the mean loss there. An infinite `text_ridge` leaves v
-    as it is."""
+    """Minimises the cross-entropy summed over documents + ridge / 2 · Σ w² + text_ridge / 2 · Σ v² by L-BFGS.
+
+    Returns the minimum and the largest absolute gradient entry of the mean loss there. An infinite
+    `text_ridge` leaves v as it is.
+    """
     from scipy.optimize import minimize
 
     n, M, until = len(examples.labels), len(start.weights), len(start.weights) + len(start.biases)
@@ -232,7 +237,10 @@ def minimise(
 
 
 def _minimise(examples: Examples, ridge: float, text_ridge: float, what: str) -> Parameters:
-    """The minimum; where nothing can be learned, the start. Raises RunError if it is not reached."""
+    """The minimum of the loss; the start if there are no documents.
+
+    Raises RunError if L-BFGS does not reach it.
+    """
     if not len(examples.labels):
         return examples.start
     pool, slope = minimise(examples, examples.start, ridge, text_ridge, _FIT_OPTIONS)
@@ -242,7 +250,7 @@ def _minimise(examples: Examples, ridge: float, text_ridge: float, what: str) ->
 
 
 def evidence(documents: Dataset, members: Bools) -> tuple[Floats, Bools]:
-    """(T, M, C) x, 0 where there is no slot, and (T, C) which slots the members' outputs have."""
+    """(T, M, C) x, 0 where the slot does not exist; and (T, C) which slots the members' outputs have."""
     if documents.kind == "answers":
         shares = documents.probs[:, members]
         return shares, np.asarray((shares > 0).any(axis=1))
@@ -251,7 +259,8 @@ def evidence(documents: Dataset, members: Bools) -> tuple[Floats, Bools]:
 
 
 MIN_CURVATURE = 1.0
-"""Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""
+"""The minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative.
+"""
 
 
 @answer_policy(
@@ -266,10 +275,10 @@ MIN_CURVATURE = 1.0
 )
 @checked
 class OnlineLogLinear(MethodBase):
-    """The log-linear pool of all models, fitted on train and then label by label."""
+    """A log-linear ensemble of all models, fitted on train and then updated with each label."""
 
     memory: Annotated[float, Field(ge=1), Range(100.0, 10_000.0, log=True)] = 1000.0
-    """Documents after which a label counts 1/e of what it did at first."""
+    """After so many documents, a label counts 1/e of what it did at first."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:
         everyone = np.ones(len(train.models), dtype=np.bool_)
@@ -285,7 +294,7 @@ class OnlineLogLinear(MethodBase):
 
 @dataclass(frozen=True)
 class NewtonPool:
-    """Answers as a `LogLinearPool` of all models."""
+    """A log-linear ensemble of all models, updated by a Newton step per label."""
 
     parameters: Floats
     """(M + C,) weights and biases after train"""
@@ -294,11 +303,14 @@ class NewtonPool:
     memory: float
 
     def decide(self, calls: Calls) -> Answers:
-        """Without labels: as `log_linear`."""
+        """Answers as `log_linear` does, without labels."""
         return self._pool(self.parameters, len(calls.models)).decide(calls)
 
     def decide_along(self, stream: Stream) -> None:
-        """Skips updates for documents where no slot is right, or no model gave the right answer."""
+        """Answers a stream, with an update after each label.
+
+        Documents where no slot is right, or no model gave the right answer, cause no update.
+        """
         parameters, precision = self.parameters, self.precision
         for turn in stream:
             answered = self._pool(parameters, len(stream.models)).decide(turn.calls)
@@ -320,18 +332,20 @@ class UnlabelledDocument(NamedTuple):
     chances: Floats
     """(C,) the probability of each slot"""
     curvature: Floats
-    """(K, K) of the cross-entropy, whatever the label"""
+    """(K, K) curvature of the cross-entropy in the parameters, which does not depend on the label"""
 
 
 def features(x: Floats, kind: Kind) -> Floats:
-    """(C, M + C) the features in which the logits are linear, from a document's evidence (M, C). Free answers
-    have no biases."""
+    """(C, M + C) the features in which a document's logits are linear, from its evidence (M, C).
+
+    Free answers have no biases.
+    """
     n_slots = x.shape[1]
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
 def make_document(parameters: Floats, given: Floats, exists: Bools) -> UnlabelledDocument:
-    """A document, by features (C, K) and which slots exist (C,)."""
+    """A document with its probabilities and curvature, from features (C, K) and which slots exist (C,)."""
     if not exists.any():
         return UnlabelledDocument(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
     logits = np.where(exists, given @ parameters, -np.inf)
@@ -344,10 +358,10 @@ def make_document(parameters: Floats, given: Floats, exists: Bools) -> Unlabelle
 def newton_step(
     parameters: Floats, precision: Floats, given: Floats, exists: Bools, label: int, memory: float
 ) -> tuple[Floats, Floats]:
-    """Parameters and precision once a document's label is known.
+    """The parameters and their precision after one document's label.
 
-    A <- γ A + (1 - γ) LEAST_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory),
-    g the gradient of the right slot's log-chance and H its negative curvature.
+    A <- γ A + (1 - γ) MIN_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory), g the gradient of
+    the right slot's log-probability and H its negative curvature.
     """
     chances, curvature = make_document(parameters, given, exists)
     keep = np.exp(-1 / memory)

@@ -21,9 +21,9 @@ from rlfocal.methods.registry import MethodBase, answer_policy
 
 TUNED_VALUE = "tuned"
 MAX_NEXT_MODELS = 16
-"""How many models may be asked next; if there are more, the most accurate on train."""
+"""The most models that may be asked next. If there are more, the most accurate on train are taken."""
 NEIGHBOUR_COUNTS = (25, 50, 100, 200)
-"""Numbers of neighbours tried."""
+"""The numbers of neighbours that are tried."""
 
 
 @answer_policy(
@@ -48,11 +48,11 @@ class OutputsKnn(MethodBase):
     """
 
     neighbours: str = TUNED_VALUE
-    """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
+    """"text", "outputs", "both", or "tuned": the one that is right most often on train by leave-one-out."""
     probes: Annotated[int, Range(1, 3)] = 1
-    """Number of models asked first."""
+    """The number of models asked first."""
     ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = WEIGHT_RIDGE
-    """Ridge of the log-linear pools."""
+    """The ridge penalty of the log-linear ensembles."""
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
@@ -72,7 +72,7 @@ class OutputsKnn(MethodBase):
 
 
 def _kinds(train: Dataset) -> tuple[str, ...]:
-    """The kinds of similarity to try; texts only if there are any."""
+    """The kinds of similarity to try; those by text only if there are texts."""
     return NEIGHBOUR_SPACES if any(train.questions) else ("outputs",)
 
 
@@ -82,7 +82,7 @@ def _mask(models: Sequence[int], documents: Dataset) -> Bools:
 
 @dataclass(frozen=True)
 class ActionValues:
-    """The value of each action on similar documents, and how often that choice is right on train."""
+    """The value of each action, from its results on similar train documents."""
 
     encoder: SimilarityEncoder
     k: int
@@ -95,7 +95,7 @@ class ActionValues:
     n_right: float
 
     def __call__(self, outputs: Dataset, probes: Sequence[int]) -> Floats:
-        """(T, A)"""
+        """(T, A) the value of each action on T documents, from the outputs of the models asked first."""
         neighbours = find_similar(self.known, self.encoder.vectors(outputs, probes), self.k)
         return local_mean(neighbours, self.right, self.k)
 
@@ -103,7 +103,7 @@ class ActionValues:
 def fit_value(
     encoder: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
 ) -> ActionValues:
-    """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
+    """Chooses the number of neighbours whose choices are right most often on train; ties: the smaller."""
     vectors = encoder.vectors(outputs, probes)
     nearest = find_similar(vectors, vectors, NEIGHBOUR_COUNTS[-1], others=True)
     tried = []
@@ -116,16 +116,16 @@ def fit_value(
 
 @dataclass(frozen=True)
 class Selector:
-    """Asks one more model where its value exceeds that of asking no more by more than its toll."""
+    """Asks one more model where its value exceeds that of asking no more by more than the action's toll."""
 
     probes: tuple[int, ...]
     more: tuple[int, ...]
     pools: tuple[LogLinearPool, ...]
-    """Pools for the probes alone, then for the probes with each of `more`."""
+    """Log-linear ensembles of the models asked first, and of these with each model in `more`."""
     value: ActionValues
     prices: Floats
     tolls: Floats | None = None
-    """(A,) λ · cost of each action; None: no tolls."""
+    """(A,) λ · cost, subtracted from each action's value; None: nothing is subtracted."""
 
     def decide(self, calls: Calls) -> Answers:
         models = np.arange(len(calls.models))
@@ -140,8 +140,9 @@ class Selector:
         return Answers(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
 
     def hold_to_budget(self, budget: Budget) -> Selector | None:
-        """The selector with the smallest λ that keeps to the budget on train; None if the probes alone exceed
-        it.
+        """The selector with the smallest λ that keeps to the budget on train.
+
+        None if the models asked first exceed the budget.
         """
         cost = budget.costs(self.prices)
         first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
@@ -162,6 +163,7 @@ class Selector:
 
 
 def _choose_actions(value: Floats, tolls: Floats | None) -> Ints:
-    """(T,) the action with the highest value (T, A) less its toll; ties: no more, then the better model."""
+    """(T,) the action with the highest value (T, A) less its toll; ties: asking no more, then the more
+    accurate model."""
     action: Ints = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
     return action

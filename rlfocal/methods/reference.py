@@ -1,6 +1,6 @@
 """Reference policies: what every learned method has to beat, and the ceiling.
 
-Single models, votes, one model at random or by the last label (paper, section 3.9).
+They are single models, votes, and one model chosen at random or by the last label (paper, section 3.9).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlfocal.methods.routing import ask
 from rlfocal.statistics.votes import plurality, soft_vote
 
 N_BEST_MODELS = 3
-"""Number of models to pick from, unless a size is given."""
+"""The number of models to choose from, unless a size is given."""
 
 
 @register(
@@ -35,7 +35,7 @@ N_BEST_MODELS = 3
 )
 @dataclass(frozen=True)
 class FixedModel(MethodBase):
-    """Always asks one model, and answers what it answers."""
+    """Always asks one model, and gives its answer."""
 
     model: str
 
@@ -67,7 +67,7 @@ class BestSingleModel(MethodBase):
 @register(Entry("plurality", "all", "what most models predict", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
 class Plurality(MethodBase):
-    """The slot most models of the pool predict."""
+    """Answers the slot that most models of the pool predict."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
         return [self]
@@ -80,7 +80,7 @@ class Plurality(MethodBase):
 @register(Entry("soft_vote", "all", "the highest mean probability", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
 class SoftVote(MethodBase):
-    """The slot with the highest mean probability over the pool."""
+    """Answers the slot with the highest mean probability over the pool."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
         return [self]
@@ -96,7 +96,7 @@ class SoftVote(MethodBase):
 )
 @dataclass(frozen=True)
 class ConstantChoice(MethodBase):
-    """Always the most frequent train label. Ties: the lowest index."""
+    """Always answers the most frequent train label; ties: the lowest index."""
 
     choice: int = 0
 
@@ -112,7 +112,7 @@ class ConstantChoice(MethodBase):
 )
 @dataclass(frozen=True)
 class Oracle(MethodBase):
-    """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""
+    """Is right wherever some model is right. It is a ceiling, not a method, because it reads labels."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:
         return [self]
@@ -144,7 +144,7 @@ class WeightedVote(MethodBase):
 
 @dataclass(frozen=True)
 class Votes:
-    """The slot with the highest sum of votes."""
+    """Answers the slot with the highest sum of the models' weighted votes."""
 
     weights: Floats
     """(N,) the weight of each model's vote"""
@@ -167,7 +167,7 @@ class Votes:
 )
 @dataclass(frozen=True)
 class RandomSelect(MethodBase):
-    """One of the models that are best on train, at random."""
+    """Asks one of the models that are best on train, at random."""
 
     size: int = N_BEST_MODELS
     seeded = True
@@ -181,7 +181,7 @@ class RandomPolicy:
     """Asks a model drawn anew for every document."""
 
     among: Ints
-    """Positions of the models."""
+    """The positions of the models to choose from."""
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
@@ -201,9 +201,10 @@ class RandomPolicy:
 )
 @dataclass(frozen=True)
 class LatestCorrect(MethodBase):
-    """One of the best on train, at random among those that were right on the previous document.
+    """Asks one of the models that are best on train, at random among those that were right on the previous
+    document.
 
-    It needs each document's label before the next one, so it does not run under the frozen protocol.
+    It needs each document's label before the next document, so it does not run under the frozen protocol.
     """
 
     size: int = N_BEST_MODELS
@@ -216,10 +217,11 @@ class LatestCorrect(MethodBase):
 
 @dataclass(frozen=True)
 class LatestCorrectPolicy:
-    """Picks at random at the start, and after documents on which none of the models was right."""
+    """Asks a model that was right on the previous document; any model at the start, and after documents where
+    none was right."""
 
     among: Ints
-    """Positions of the models."""
+    """The positions of the models to choose from."""
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
@@ -228,7 +230,9 @@ class LatestCorrectPolicy:
         return ask(calls, self._pick(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
-        """Calls the other models after each answer, as a label shows only which of the called ones were
+        """Answers a stream.
+
+        After each answer it calls the other models, because a label shows only which called models were
         right.
         """
         rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
@@ -240,7 +244,8 @@ class LatestCorrectPolicy:
             before = turn.right[None, self.among]
 
     def _pick(self, before: Bools, rng: np.random.Generator) -> Ints:
-        """(T,) positions among all models, from which were right on the previous document (T, K)."""
+        """(T,) positions among all models, from which of K models were right on the previous document (T,
+        K)."""
         draws = rng.random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)
         # The candidate with the highest of i.i.d. draws is a uniform choice.

@@ -1,7 +1,7 @@
-"""The register of methods: one entry each, from which evaluations, checks, help texts and docs are made.
+"""The registry of methods: one entry each, from which evaluations, checks, help texts and docs are made.
 
-A method is one file: a class that follows `Method`, under `@register(Entry(...))`. Another package adds its
-own by an entry point of the group `rlfocal.methods` that names a module which registers them.
+A method is one file: a class that follows `Method`, under `@register(Entry(...))`. Another package adds
+methods by an entry point of the group `rlfocal.methods`, which names a module that registers them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
 Reads = Literal["task", "question", "outputs"]
 PLUS_TASK = "+task"
-"""The end of the name of every method that reads a task's name within one fit, and of no other."""
+"""The suffix of every method that reads a task's name within one fit, and of no other."""
 Settings = Mapping[str, Mapping[str, Any]]
-"""Settings that differ from the defaults, by method; those under "" go to every method that has them."""
+"""Settings that differ from the defaults, by method. Those under "" go to every method that has them."""
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
-"""`reference`: always shown beside RL-Focal; `constant_pool`: so is the one of equal size when all methods
-run; `control`: RL-Focal without one of its parts, not a rival; `ceiling`: reads the labels it decides on, not
-a rival."""
+"""The role of a method.
+
+`reference`: always shown beside RL-Focal. `constant_pool`: the one of equal size is shown beside it when all
+methods run. `control`: RL-Focal without one of its parts, not a rival. `ceiling`: reads labels, not a rival.
+"""
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """The folder that keeps trained agents, and whether saved ones are used instead of training again."""
+    """The folder of trained agents, and whether saved ones are used instead of training again."""
 
     folder: Path
     reuse: bool = True
@@ -49,12 +51,12 @@ class CheckpointStore:
 
 
 class MethodBase:
-    """What most methods share: no seed changes them, and one text stands for what they fit and decide."""
+    """What most methods share: no seed changes them, and one text identifies what they fit and decide."""
 
     revision = "1"
-    """A text that changes when the method would fit or decide otherwise than before."""
+    """A text that changes when the method fits or decides otherwise than before."""
     named: ClassVar[str] = ""
-    """The name of its entry."""
+    """The name under which the class is registered."""
 
     @property
     def seeded(self) -> bool:
@@ -69,11 +71,11 @@ class MethodArguments:
     """What a method may be built with."""
 
     argument: str | None = None
-    """The text behind the colon of the method's name."""
+    """The text after the colon of the method's name."""
     store: CheckpointStore | None = None
     """The store of trained agents; without one, nothing trained is saved."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the method to override, with their values."""
+    """Values of the method's settings that replace the defaults."""
     on_progress: Callable[[float], None] | None = None
     """A function called with the finished share of a fit, 0 to 1."""
 
@@ -94,44 +96,53 @@ class Entry:
     """A phrase that says how the method fuses the outputs."""
     role: Role = "rival"
     reads: tuple[Reads, ...] = ()
-    """What its choices depend on: a task's name, which is hidden from all other methods, the question, the
-    outputs of models that it asked. An answer that it passes on unread is not among them."""
+    """What the method's choices depend on: a task's name, the question, or outputs of models that it asked.
+
+    A task's name is hidden from methods that do not list it. An answer that is passed on unread does not
+    count.
+    """
     with_task: Literal["fitted per task", "as an input"] | None = None
-    """How `NAME+task`, which is then registered too, uses the task's name: one fit for each task beside that
-    of all, or the same method that is shown the names."""
+    """How `NAME+task`, which is then also registered, uses the task's name.
+
+    `fitted per task`: one fit for each task beside that of all. `as an input`: the same method that is shown
+    the names.
+    """
     kinds: tuple[Kind, ...] = get_args(Kind)
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold, as `_WORDS` says."""
+    """What the data must hold, by the keys of `_WORDS`."""
     needs_setting: str = ""
-    """The setting without which it cannot run, such as the model that it fine-tunes."""
+    """The setting without which the method cannot run, such as the model that it fine-tunes."""
     source: str = ""
     """A phrase that says where the method comes from."""
     differs: str = ""
-    """What is done differently from the source, and why."""
+    """A phrase on how the method differs from its source, and why."""
     argument: Literal["size", "model", "name"] | None = None
-    """What may follow its name and a colon: a number of models, a model, or one of `names`."""
+    """What may follow the method's name and a colon: a number of models, a model, or one of `names`."""
     names: tuple[str, ...] = ()
     needs_argument: bool = False
     has_budgets: bool = False
-    """Whether its policies can be held to a budget."""
+    """Whether the method's policies can be held to a budget."""
     is_default: bool = True
-    """Whether it runs when no method is named."""
+    """Whether the method runs when no method is named."""
     is_in_all: bool = True
-    """Whether it runs when all methods are requested."""
+    """Whether the method runs when all methods are requested."""
     make: Callable[[MethodArguments], Method] | None = None
     """The function that builds the method; None: its class is called without arguments."""
     package: str = ""
-    """The other package that it comes from; empty: it is rlfocal's."""
+    """The package that registers the method; empty: rlfocal itself."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """The settings that `--tune` searches; by default, the fields that are `Annotated` with where. A setting
-    that says what a call or a cent is worth has no place here, as a search for accuracy alone would always
-    pay more."""
+    """The settings that `--tune` searches, with their ranges; by default, the fields that are `Annotated`
+    with one.
+
+    It never holds a setting that says what a call or a cent is worth: a search for accuracy alone would
+    always pay more.
+    """
 
     @property
     def pattern(self) -> str:
-        """How users name it: `random_select[:<size>]`."""
+        """The method's name as users write it: `random_select[:<size>]`."""
         argument = ":" + ("|".join(self.names) if self.names else f"<{self.argument}>")
         return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
 
@@ -148,7 +159,7 @@ class Entry:
     def explain_missing(
         self, data: Dataset, protocol: str, settings: Settings | None = None, per: str = "benchmark"
     ) -> str | None:
-        """What the data or the settings lack for it, in words; None if it can run."""
+        """A sentence on what the data or the settings lack for the method; None if it can run."""
         has_passes = data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any())
         has = {
             "questions": any(data.questions),
@@ -174,7 +185,7 @@ class Entry:
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
 
     def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
-        """Whether it can run on such data under this protocol."""
+        """Whether the method can run with so many models, this kind of answers and this protocol."""
         return n_models >= self.fewest_models and kind in self.kinds and protocol in self.protocols
 
 
@@ -189,12 +200,12 @@ _NEED_WORDS: dict[Need, str] = {
 }
 _ENTRIES: dict[str, Entry] = {}
 _MODULES: dict[str, str] = {}
-"""The module at the top of the package that registered each."""
+"""By method, the top package of the module that registered it."""
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
 def register(entry: Entry) -> Callable[[Made], Made]:
-    """Registers the decorated class or function, and its `+task` form where it has one.
+    """Registers the decorated class or function, and its `+task` form if its entry has one.
 
     Raises ValueError for a name that is taken, and for a name that hides or pretends that it reads tasks;
     InputError as `refuse_renamed_hooks` does.
@@ -221,7 +232,7 @@ def register(entry: Entry) -> Callable[[Made], Made]:
 
 
 def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[Made], Made]:
-    """Registers a policy that looks at what models said, and runs when it is named.
+    """Registers a policy that is fitted to models' outputs, and runs only when it is named.
 
     `more`: further fields of its entry.
     """
@@ -251,7 +262,10 @@ def _plus_task(entry: Entry) -> Entry:
 
 
 def entries() -> Mapping[str, Entry]:
-    """All methods by name, in the order of their roles. Raises InputError if a plug-in package is broken."""
+    """The entries of all methods by name, in the order of their roles.
+
+    Raises InputError if a plug-in package is broken.
+    """
     _load_methods()
     _load_packages()
     roles = get_args(Role)
@@ -282,12 +296,12 @@ def _load_packages() -> None:
 
 
 def find_methods(*roles: Role) -> tuple[str, ...]:
-    """The methods of these roles."""
+    """The names of all methods with one of these roles."""
     return tuple(name for name, entry in entries().items() if entry.role in roles)
 
 
 def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
-    """The methods that run when none is named, if pool size, kind and protocol admit them."""
+    """The default methods that pool size, kind and protocol admit."""
     every = entries().items()
     return [name for name, entry in every if entry.is_default and entry.admits(n_models, kind, protocol)]
 
@@ -295,7 +309,7 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
 def every_method(
     data: Dataset, protocol: str = "frozen", settings: Settings | None = None, per: str = "benchmark"
 ) -> tuple[list[str], dict[str, str]]:
-    """The methods that data, protocol and settings admit, and for each of the others the reason why not."""
+    """The methods that data, protocol and settings admit; and for each other method, the reason why not."""
     named, left_out = [], {}
     for entry in entries().values():
         if entry.is_in_all and (entry.names or not entry.needs_argument):
@@ -311,8 +325,11 @@ def every_method(
 def with_references(
     names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
 ) -> list[str]:
-    """Each name once; if RL-Focal is among them, then also the reference policies that the data admit, and
-    the start of `rl_focal` with `log_linear` on its models."""
+    """Each name once; if RL-Focal is among them, also what it is compared with.
+
+    That is the reference policies that the data admit, and the start of `rl_focal` with `log_linear` on its
+    models.
+    """
     if not set(names) & set(find_methods("rl_focal")):
         return list(dict.fromkeys(names))
     start = [
@@ -327,12 +344,12 @@ def with_references(
 
 
 def reads_task(name: str) -> bool:
-    """Whether the method of that name is shown the tasks' names."""
+    """Whether the method of that name sees the tasks' names."""
     return name.partition(":")[0].endswith(PLUS_TASK)
 
 
 def reads_of(name: str) -> tuple[Reads, ...]:
-    """What the choices of the method of that name depend on; empty for one that is not registered."""
+    """What the choices of the method of that name depend on; empty for a name that is not registered."""
     entry = entries().get(name.partition(":")[0])
     return entry.reads if entry else ()
 
@@ -386,7 +403,10 @@ def make_method(name: str, making: MethodArguments | None = None) -> Method:
 
 
 def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
-    """The method with these settings. Raises InputError for one that it has not, or of another type."""
+    """The method with these settings.
+
+    Raises InputError for a setting that it does not have, or of the wrong type.
+    """
     if isinstance(method, PerTaskMethod):
         return replace(method, method=_with_settings(method.method, settings, name))
     defaults = list_settings(method)

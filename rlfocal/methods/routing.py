@@ -1,4 +1,4 @@
-"""Routers: they score every model from the question alone, ask one, and return its answer."""
+"""Routers: methods that score every model from the question alone, ask one model, and return its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlfocal.methods.registry import Entry, Made, register
 
 _BISECTION_STEPS = 50
 _DECISIVE_PRICE_WEIGHT = 1e6
-"""A price weight, in answers per cost of the dearest model, that leaves scores out."""
+"""A price weight so high that scores do not count, in answers per cost of the dearest model."""
 
 
 def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]:
@@ -34,7 +34,7 @@ def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]
 
 
 class ModelScorer(ABC):
-    """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
+    """A scorer of models by the question; higher is better, and a model that scores -inf is never asked."""
 
     questions: tuple[str, ...]
     """The train questions."""
@@ -44,21 +44,21 @@ class ModelScorer(ABC):
         """(T, N) a score for each question and model"""
 
     def train_scores(self) -> Floats:
-        """(T, N) scores of the train documents: held-out ones where that is cheap, here in-sample."""
+        """(T, N) scores of the train documents: held-out where that is cheap, in this class in-sample."""
         return self.scores(self.questions)
 
 
 class PricedRouter(ABC):
-    """Asks one model each, a frozen dataclass; the higher its price weight, the cheaper ones."""
+    """A frozen dataclass that asks one model for each document; the higher its price weight, the cheaper the
+    models."""
 
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     price_weight: float
 
     def hold_to_budget(self, budget: Budget) -> Self | None:
-        """The router of one model a query; in cents, with the smallest price weight that keeps to the budget
-        on train.
-        """
+        """The router within a budget: in models, itself; in cents, with the smallest price weight that keeps
+        to the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
@@ -66,7 +66,7 @@ class PricedRouter(ABC):
 
     @abstractmethod
     def mean_train_price(self, weight: float) -> float:
-        """Cents per 1,000 queries at a price weight."""
+        """The mean price on train at a price weight, in cents per 1,000 queries."""
 
     @property
     @abstractmethod
@@ -82,11 +82,11 @@ class ScoreRouter(PricedRouter):
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown."""
     price_weight: float = 0.0
-    """How much score a cent per 1,000 queries is worth; at 0, prices do not count."""
+    """The score that a cent per 1,000 queries is worth; at 0, prices do not count."""
     is_probability: bool = True
     """Whether a score is the probability that the model is right."""
     costs: ModelScorer | None = None
-    """What a query costs, in the same unit; None: its model's price."""
+    """The cost of a query, in the same unit; None: its model's price."""
 
     def decide(self, calls: Calls) -> Answers:
         questions = questions_of(calls)
@@ -115,7 +115,8 @@ class ScoreRouter(PricedRouter):
 
 
 def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
-    """(T,) from scores (T, N) and costs (N,) or (T, N)."""
+    """(T,) the position of the model with the highest scores (T, N) less weight times costs, (N,) or (T,
+    N)."""
     worth = scores - weight * costs if weight else scores
     # Rounded, or the float error of a sum would break a tie.
     picked: Ints = worth.round(9).argmax(axis=1)
@@ -123,8 +124,10 @@ def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
 
 
 def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answers:
-    """Calls each document's model (T,) and takes its answer, with its chance of `chances` (T, N) to be right;
-    a missing answer has probability 0."""
+    """Calls each document's model (T,) and takes its answer.
+
+    Its probability of being right is that of `chances` (T, N); 0 for a missing answer.
+    """
     outputs = calls.call(models[:, None] == np.arange(len(calls.models)))
     rows = np.arange(len(calls))
     slots = outputs.predictions[rows, models]
@@ -160,7 +163,7 @@ def decisive_weight(prices: Floats, spread: float) -> float:
 
 
 def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
-    """Raises InputError if a price is unknown, for a setting that weighs prices."""
+    """Raises InputError if a setting weighs prices and a model has none."""
     if np.isnan(train.prices).any():
         missing = train.models[int(np.isnan(train.prices).argmax())]
         raise InputError(

@@ -1,4 +1,5 @@
-"""Multinomial regressions to the right choice: on all log-probs, on the question's text, or on both."""
+"""Multinomial regressions that predict the right choice from all log-probs, from the question's text, or from
+both."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 INVERSE_RIDGE = 0.1
-"""The inverse strength of the ridge, scikit-learn's C."""
+"""The inverse of the ridge penalty, scikit-learn's C."""
 _FOLD_TOLERANCE = 1e-3
-"""Held-out losses rank the ridges long before a fit has converged."""
+"""The tolerance of fits on folds: held-out losses rank the ridges long before a fit has converged."""
 
 
 @register(
@@ -39,7 +40,10 @@ _FOLD_TOLERANCE = 1e-3
 )
 @dataclass(frozen=True)
 class StackedRegression(MethodBase):
-    """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
+    """A multinomial regression on the standardised log-probs of all models.
+
+    Free answers cannot be stacked.
+    """
 
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
@@ -58,7 +62,8 @@ class StackedRegression(MethodBase):
 )
 @dataclass(frozen=True)
 class StackedTextRegression(MethodBase):
-    """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
+    """`stacking` whose regression also sees text features; their ridge penalty is cross-validated on
+    train."""
 
     encoder: str = TFIDF
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
@@ -82,7 +87,10 @@ class StackedTextRegression(MethodBase):
 )
 @dataclass(frozen=True)
 class TextRegression(MethodBase):
-    """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
+    """A multinomial regression on text features, with a ridge penalty cross-validated on train.
+
+    It asks no model.
+    """
 
     encoder: str = TFIDF
 
@@ -92,12 +100,12 @@ class TextRegression(MethodBase):
 
 @dataclass(frozen=True)
 class StackedPolicy:
-    """Answers the likeliest of a document's choices that was ever right in train."""
+    """Answers the likeliest of a document's choices, among those that were ever right in train."""
 
     encoder: Encoder | None
     """The encoder of the text; None: the text is not read."""
     asks: bool
-    """Whether all models are asked, or none."""
+    """Whether all models are asked; if not, none is."""
     regression: Regression
 
     def decide(self, calls: Calls) -> Answers:
@@ -113,7 +121,7 @@ class StackedPolicy:
 def fit_stacked(
     train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True
 ) -> StackedPolicy:
-    """A regression on the log-probs of train, if it `asks`, and on its texts, if an encoder is named."""
+    """Fits a regression on the log-probs of train, if it `asks`, and on the texts, if an encoder is named."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
     features = log_prob_features(train) if asks else np.zeros((len(train), 0))
     regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
@@ -121,35 +129,35 @@ def fit_stacked(
 
 
 def log_prob_features(documents: Dataset) -> Floats:
-    """(T, N · C) log-probs, 0 where they are not finite, as where a document has no such choice."""
+    """(T, N · C) log-probs; 0 where they are not finite, as where the choice does not exist."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)
 
 
 def text_features(encoder: Encoder | None, documents: Dataset | Calls) -> Floats:
-    """(T, D); (T, 0) without an encoder"""
+    """(T, D) text features; (T, 0) without an encoder."""
     return np.zeros((len(documents), 0)) if encoder is None else encoder.encode(questions_of(documents))
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Multinomial, on standardised features and on text features."""
+    """A multinomial regression on standardised features and on text features."""
 
     classes: Ints
     """The choices that were ever right in train."""
     ridge: float
-    """Penalty on the text's weights; infinite: the text is left out."""
+    """The ridge penalty on the text's weights; infinite: the text is left out."""
     inverse_ridge: float
-    """scikit-learn's C, for the weights of the other features."""
+    """scikit-learn's C for the weights of the other features."""
     middle: Floats
-    """(F,) the other features' means on train"""
+    """(F,) the means of the other features on train"""
     scale: Floats
-    """(F,) their standard deviations"""
+    """(F,) the standard deviations of the other features on train"""
     model: LogisticRegression | None
     """The fitted regression; None if fewer than two choices were ever right."""
 
     def log_chances(self, others: Floats, text: Floats) -> Floats:
-        """(T, classes) from the other features (T, F) and the text features (T, D)."""
+        """(T, classes) log-probabilities, from the other features (T, F) and the text features (T, D)."""
         if self.model is None:
             return np.zeros((len(text), len(self.classes)))
         standard = (others - self.middle) / self.scale
@@ -158,10 +166,10 @@ class Regression:
 
 
 def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: float) -> Regression:
-    """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
+    """A multinomial regression on standardised features (T, F) and text features (T, D) of labels (T,).
 
-    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
-    features and v those of the text; the ridge is cross-validated. Documents of label -1, where no choice is
+    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v²; w are the weights of the
+    features and v those of the text. The ridge is cross-validated. Documents of label -1, where no choice is
     right, are left out.
     """
     has_right = labels >= 0
@@ -205,5 +213,6 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
 
 
 def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
-    """(T, F + D) scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the text."""
+    """(T, F + D) features, scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the
+    text."""
     return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])

@@ -1,4 +1,4 @@
-"""What stands beside `rl_focal`: its own start, and `log_linear` on the models that the start asks."""
+"""Controls beside `rl_focal`: its own start, and `log_linear` on the models that the start asks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
 class Start(MethodBase):
     """The best constant pool of `rl_focal`, before anything is trained.
 
-    Where answers are only graded there is no such pool, and the most accurate model stands for it.
+    Where answers are only graded there is no such pool, and the most accurate model is taken.
     """
 
     agents: RLFocal
     keeps_fusion: bool
-    """Whether members are weighted as at the start; else by `log_linear`."""
+    """Whether members are weighted as at the start; if not, by `log_linear`."""
 
     def recipe(self, n_train: int) -> str:
         return f"{self.revision} {self.agents.recipe(n_train)}"

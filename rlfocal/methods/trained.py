@@ -1,4 +1,4 @@
-"""The methods that are trained to checkpoints: settings, which need no torch, one pair of agents per seed."""
+"""The methods that are trained to checkpoints, one per seed; their settings need no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 _TYPICAL_TRAIN_DOCUMENTS = 1_000
-"""Train rows for which defaults are shown: some depend on how many there are."""
+"""The number of train rows for which defaults are shown, because some depend on it."""
 _CONFIGURE = {
     "rl_focal": rl_focal_config,
     "rl_focal_literal": literal_config,
@@ -43,8 +43,10 @@ _CONFIGURE = {
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
-    """A variant's settings for `n_train` train rows, with these changes. Raises InputError for a method that
-    is not RL-Focal's."""
+    """A variant's settings for `n_train` train rows, with these changes.
+
+    Raises InputError for a method that is not RL-Focal's.
+    """
     refuse_gone(f"method {method}")
     if method not in _CONFIGURE:
         raise unknown_name("method", method, _CONFIGURE, "RL-Focal")
@@ -53,8 +55,10 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 
 def recipe(method: str, settings: Any) -> str:
-    """Changes whenever the variant's agents would be trained differently; so settings that are younger than
-    the revision count once they are not their defaults."""
+    """A text that changes whenever the variant's agents would be trained differently.
+
+    Settings that are newer than the revision count once they differ from their defaults.
+    """
     own, default = asdict(settings), type(settings)()
     for name in getattr(settings, "later", ()):
         if own[name] == getattr(default, name):
@@ -63,7 +67,7 @@ def recipe(method: str, settings: Any) -> str:
 
 
 def online_recipe(method: str) -> str:
-    """Changes whenever agents trained alike would decide differently online."""
+    """A text that changes whenever agents that were trained alike would decide differently online."""
     revision = getattr(configure(method, 0), "online_revision", None)
     return "" if revision is None else f" online {revision}"
 
@@ -112,25 +116,31 @@ SEARCH_SPACES: Mapping[str, Mapping[str, Space]] = {
         "word_directions": Range(20, 120),
     },
 }
-"""What `--tune` searches, by method; the paper's text sets what `rl_focal_literal` does."""
+"""By method, the settings that `--tune` searches.
+
+`rl_focal_literal` has none, because the paper's text sets them.
+"""
 
 
 @dataclass(frozen=True)
 class RLFocal:
-    """Raises InputError for a method that is not one of the trained agents."""
+    """A method of trained agents. Raises InputError for a method that has none."""
 
     method: str = RL_FOCAL[0]
     config: Any = None
-    """The settings; by default the method's own for that many train rows."""
+    """The settings; by default those of the method for that many train rows."""
     store: CheckpointStore | None = None
     """The store of trained agents; without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
-    """Called with the share of a fit that is finished, from 0 to 1."""
+    """A function that is called with the finished share of a fit, 0 to 1."""
     reads_texts: bool = True
-    """Whether agents see the questions' texts; if trained without, they ignore texts later too."""
+    """Whether agents see the questions' texts.
+
+    Agents that were trained without texts ignore them later, too.
+    """
     seeded: bool = True
     changes: Settings = field(default_factory=dict)
-    """Overrides of the method's own settings, whatever the number of train rows."""
+    """Settings that replace the method's own, for any number of train rows."""
 
     def __post_init__(self) -> None:
         check_settings(self.method, self.changes)
@@ -196,7 +206,7 @@ class RLFocal:
         return self._read_metadata(train, seed) is not None
 
     def is_current(self, train: Dataset, seed: int) -> bool:
-        """Whether they are saved, under the models' current names. Needs no torch."""
+        """Whether one seed's agents are saved under the models' current names. Needs no torch."""
         about = self._read_metadata(train, seed)
         return about is not None and about.get("models") == list(train.models)
 
@@ -238,7 +248,10 @@ class RLFocal:
 
 
 def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> None:
-    """`base`: the method whose agents are trained without the questions' texts under this name."""
+    """Registers a trained method.
+
+    `base`: the method whose agents are trained, without the questions' texts, under this name.
+    """
     method = base or name
     fields: dict[str, Any] = {
         "role": "rl_focal",

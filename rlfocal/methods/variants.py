@@ -1,4 +1,4 @@
-"""The trained methods by name, with what needs torch: training, checkpoints, a Router's driver."""
+"""The trained methods by name, with their parts that need torch: training, checkpoints, a Router's driver."""
 
 from __future__ import annotations
 
@@ -48,14 +48,17 @@ class Variant:
     """One kind of trained agents."""
 
     header: type[Header]
-    """What its checkpoints hold besides tensors."""
+    """The class of what its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
-    """Trains a pair of agents per seed, from train rows, settings, seeds, progress and the folder to resume
-    a killed training from. Raises InputError for data that cannot be learned from."""
+    """A function that trains agents for each seed.
+
+    It takes train rows, settings, seeds, progress and the folder from which a killed training resumes. Raises
+    InputError for data that cannot be learned from.
+    """
     to_parts: Callable[[Any], dict[str, Tensor]]
-    """The tensors of its agents."""
+    """A function that returns the tensors of agents."""
     from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
-    """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
+    """The inverse of `to_parts`, from header and tensors. Raises UnusableError for parts that do not fit."""
     driver: Callable[[Any], Driver]
     """The class that runs such agents one query at a time."""
 
@@ -78,7 +81,7 @@ VARIANTS = {
 
 
 def _make_routed(config: type) -> Variant:
-    """What a method's agents are where answers are only graded."""
+    """The variant of a method for answers that are only graded."""
     return Variant(
         routed.RoutedHeader[config],  # type: ignore[valid-type]
         lambda rows, settings, seeds, on_progress, kept: routed.train_routed(rows, settings, seeds),
@@ -97,9 +100,9 @@ def train_agents(
     method: str, rows: Dataset, config: Any, seeds: Sequence[int],
     on_progress: Progress | None = None, kept: Path | None = None,
 ) -> Sequence[TrainedAgents]:  # fmt: skip
-    """One pair of agents per seed; where answers are only graded, agents that ask one model by the question.
+    """Trains agents for each seed. Where answers are only graded, they ask one model, chosen by the question.
 
-    `kept`: the folder that a killed training resumes from. Raises InputError for data that cannot be learned
+    `kept`: the folder from which a killed training resumes. Raises InputError for data that cannot be learned
     from.
     """
     is_routed = method in _ROUTED_VARIANTS and config.has_floor and rows.is_only_graded
@@ -109,7 +112,7 @@ def train_agents(
 
 
 def driver_of(agents: TrainedAgents) -> Driver:
-    """The agents for a Router."""
+    """The driver by which a Router asks these agents."""
     return _variant(agents).driver(agents)
 
 

@@ -1,4 +1,4 @@
-"""What of a model's weights is on this disk, and getting the rest: without a GPU, resumable."""
+"""Downloads of models' weights to this disk: resumable, and without a GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rlfocal.pool.hub import WEIGHTS, explain_hub, local_weights
 from rlfocal.pool.specs import ModelSpec
 
 NOT_WEIGHTS = ("original/*", "consolidated*", "*.gguf", "*.onnx", "*.msgpack")
-"""Other forms of the same weights, which no engine here reads."""
+"""Files that repeat the same weights in formats that no engine here reads."""
 
 
 def gb_here(model: ModelSpec) -> float | None:
-    """1e9 bytes of weights in the cache, at the entry's revision; None for a directory and for a service."""
+    """The size of the weights in the cache, in 1e9 bytes, at the entry's revision; None for a directory or a
+    service."""
     if model.is_closed or local_weights(model) is not None:
         return None
     from huggingface_hub import constants
@@ -43,7 +44,8 @@ def files_of(model: ModelSpec) -> list[tuple[str, int]]:
 
 
 def _select_files(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Safetensors rather than the same weights in torch's format, and no file of another format."""
+    """The files to download: safetensors rather than torch's format of the same weights, and no other
+    format."""
     has_safetensors = any(name.endswith(".safetensors") for name, _ in files)
     for name, size in files:
         path = Path(name)
@@ -55,9 +57,10 @@ def _select_files(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]
 
 
 def download(model: ModelSpec, on_progress: Callable[[str, float], None] | None = None) -> float:
-    """Downloads what the cache lacks of a model's files, and of its adapter's; returns 1e9 bytes of them all.
+    """Downloads the files of a model and of its adapter that the cache lacks; returns the size of all, in 1e9
+    bytes.
 
-    A download that was interrupted goes on where it stopped. Raises InputError with the hub's reason.
+    An interrupted download continues where it stopped. Raises InputError with the hub's reason.
     """
     if model.is_closed:
         return 0.0
@@ -69,14 +72,18 @@ def download(model: ModelSpec, on_progress: Callable[[str, float], None] | None 
 
 
 class Downloads:
-    """Downloads models in their order in the background: while some run on GPUs, the next are fetched."""
+    """Downloads of models in the background, in their order: while some models run on GPUs, the next are
+    fetched."""
 
     def __init__(self, models: Sequence[ModelSpec]) -> None:
         self._ready: set[str] = set()
         Thread(target=self._fetch, args=(tuple(models),), daemon=True).start()
 
     def is_ready(self, model: str) -> bool:
-        """Whether its files are here, or cannot be had, which its engine then explains."""
+        """Whether the model's files are here.
+
+        Also true if they cannot be had: the engine then explains why.
+        """
         return model in self._ready
 
     def _fetch(self, models: Sequence[ModelSpec]) -> None:

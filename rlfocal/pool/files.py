@@ -1,4 +1,4 @@
-"""Reading pools, entries and benchmarks from YAML, and changing which models a pool has."""
+"""Reads pools, entries and benchmarks from YAML files, and changes which models a pool has."""
 
 from __future__ import annotations
 
@@ -25,20 +25,26 @@ MAX_PROBLEMS_SHOWN = 2  # of the problems of one file
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 PACKAGE = Path(str(resources.files("rlfocal")))
 OWN_FOLDERS = (Path(".rlfocal") / "pools", Path("pools"))
-"""Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
+"""Folders of the user's pools; the first has priority.
+
+In a checkout of rlfocal, `pools` holds the shipped pools.
+"""
 COPIES = Path(".rlfocal") / "copied-pools"
-"""Copies of shipped pools that a change made, a path a line: only these are ever deleted."""
+"""A file that lists, one path a line, the copies of shipped pools that changes made: only these are ever
+deleted."""
 
 
 def find_packaged(name: str) -> Path:
-    """A folder that travels with the wheel: inside the package there, beside it in a checkout."""
+    """A folder that is shipped in the wheel: inside the installed package, or beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
 
 def find_pool(pool: str) -> Path:
-    """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and the pools that ship
-    with rlfocal. Raises InputError if there is none."""
+    """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and the shipped pools.
+
+    Raises InputError if there is none.
+    """
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
@@ -72,7 +78,7 @@ def _read_pool(path: Path) -> PoolSpec:
 
 
 def load_entry(path: Path) -> ModelSpec:
-    """Read and check one model entry (the argument of `add-model`)."""
+    """Reads and checks one model entry, the argument of `add-model`."""
     if not path.is_file():
         raise InputError(
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
@@ -91,9 +97,9 @@ def _naming_keys() -> Iterator[None]:
 
 
 def _with_directories(entry: Any, path: Path) -> Any:
-    """An unchecked entry with the places of its directories, which are written from the file's own.
+    """An unchecked entry whose relative directories are resolved from the file's folder.
 
-    Raises InputError for one that is written as a hub id would be.
+    Raises InputError for a directory that is written like a hub id.
     """
     if not isinstance(entry, dict):
         return entry
@@ -192,7 +198,7 @@ def _keep_copies(paths: Collection[Path]) -> None:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a pool's file is one that ships with rlfocal, which is never changed."""
+    """Whether a pool's file is shipped with rlfocal. Such files are never changed."""
     return path.resolve().parent == find_packaged("pools").resolve()
 
 
@@ -207,7 +213,10 @@ def _editable_files(path: Path) -> tuple[Path, Path]:
 
 
 def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str) -> None:
-    """Writes a pool's file. InputError, with nothing written, unless it then reads as having these models."""
+    """Writes a pool's file.
+
+    Raises InputError, and writes nothing, unless it then reads as having these models.
+    """
     with replace_path(target) as staged:
         staged.write_bytes(text.encode())
         with _explain(wrong):
@@ -218,7 +227,8 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
 
 @contextmanager
 def _explain(wrong: str) -> Iterator[None]:
-    """Raises InputError if aliases hide what should be edited, or only the faster parser reads the file."""
+    """Raises InputError if aliases hide what should be edited, or if only the faster parser reads the
+    file."""
     try:
         yield
     except (InputError, YAMLError, ValueError, LookupError, AttributeError) as error:
@@ -226,13 +236,13 @@ def _explain(wrong: str) -> Iterator[None]:
 
 
 def _read_raw(path: Path) -> str:
-    """The text as it is on disk, line breaks and byte order mark included."""
+    """The text of a file as it is on disk, with its line breaks and byte order mark."""
     return path.read_bytes().decode()
 
 
 def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
-    """Each entry is a registered name, perhaps with `models`, a definition, or a variant (`extends`) of
-    either; unchecked."""
+    """The unchecked definition of each entry: a registered name, perhaps with `models`, a definition, or a
+    variant of either (`extends`)."""
     definitions: dict[str, Any] = dict(registry)
     defined = []
     for entry in entries:
@@ -259,7 +269,10 @@ def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
 
 
 def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The base's definition, overridden. The name says whose variant it is: the questions are the same."""
+    """The base's definition with an entry's own keys in place of it.
+
+    The name says whose variant it is, because the questions are the same.
+    """
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
     if base not in definitions:

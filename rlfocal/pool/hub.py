@@ -1,4 +1,4 @@
-"""Finds a model before any engine starts, in a directory or on the hub, and how it is quantised."""
+"""Finds a model before any engine starts, in a directory or on the hub, and how its weights are quantised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS_DIR = _LAB_FOLDER / "tasks"
 BENCHMARKS_FILE = _LAB_FOLDER / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""Keys of a config.json with the number of experts of a layer."""
+"""Keys of a config.json that hold the number of experts of a layer."""
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 FAULTS = {
     "GatedRepoError": "{repo} is gated; accept its licence at {endpoint}/{repo}, then set HF_TOKEN to a "
@@ -38,7 +38,10 @@ FAULTS = {
     "Exception": "{endpoint} gives no answer: {said}; try again later, or set HF_HUB_OFFLINE=1 to use the "
     "local cache",
 }
-"""What huggingface_hub's errors mean, by their names, the first that fits; others are its HTTP client's."""
+"""By the name of an error of huggingface_hub, or of its HTTP client, what it means.
+
+The first that fits counts.
+"""
 MISSING_FILE_ADVICE = {
     CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
     "GGUF files (gguf_file)",
@@ -50,19 +53,19 @@ TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 TOO_MANY, SERVER_ERROR = 429, 500  # statuses of HTTP
 HUB_SECONDS, SILENT_SECONDS = 5, 60
-"""How long the hub may take to say what a file is, and how long it is not asked again where it does not."""
+"""The seconds that the hub may take to describe a file; and for how long a silent hub is not asked again."""
 UNREACHED_ERRORS = {"ConnectError", "TimeoutException"}
-"""What its HTTP client raises, by name, where there is no network."""
+"""The names of the errors that the hub's HTTP client raises without a network."""
 _silent_until: dict[str, float] = {}
 NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a training run leaves beside them
 
 
 class HubError(InputError):
-    """The hub could not be reached now; another try may help."""
+    """The hub could not be reached; another try may help."""
 
 
 def weights_dir(model: str) -> Path:
-    """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
+    """The Hugging Face folder of a model of the embedded pool. Raises InputError for an unknown model."""
     models = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
     if model not in models:
         raise unknown_name("lab model", model, models, str(WEIGHTS_DIR))
@@ -70,7 +73,7 @@ def weights_dir(model: str) -> Path:
 
 
 def local_weights(model: ModelSpec) -> Path | None:
-    """The directory of a local model; None for a hub id and a closed model. An adapter is not looked at.
+    """The directory of a local model; None for a hub id and for a closed model. Its adapter is not checked.
 
     Raises InputError for a path that does not exist, or that lacks what an engine needs.
     """
@@ -93,12 +96,12 @@ def local_weights(model: ModelSpec) -> Path | None:
 
 
 def is_path(repo: str) -> bool:
-    """Whether it names a directory, and no repository of the hub: what is like a hub id is one everywhere."""
+    """Whether `repo` names a directory. A name in the form of a hub id is one everywhere."""
     return repo.startswith((".", "~")) or Path(repo).is_absolute()
 
 
 def local_adapter(model: ModelSpec) -> Path | None:
-    """The directory of the entry's LoRA adapter; None where it has none, and for a hub id.
+    """The directory of the entry's LoRA adapter; None where the entry has none, and for a hub id.
 
     Raises InputError for a path that does not exist, or that holds no adapter.
     """
@@ -114,7 +117,7 @@ def local_adapter(model: ModelSpec) -> Path | None:
 
 
 def read_config(model: ModelSpec) -> dict[str, Any]:
-    """The config.json of a local model, or of a hub's as the cache has it; {} if there is none."""
+    """The config.json of a local model, or that of a hub's model in the cache; {} if there is none."""
     if model.is_closed:
         return {}
     try:
@@ -131,9 +134,10 @@ def mixes_experts(config: dict[str, Any]) -> bool:
 
 
 def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path | None:
-    """A file of the model's directory, or of its repository in the cache or downloaded; None if it has none.
+    """A file of the model's directory, or of its hub repository, downloaded if needed; None if it has none.
 
-    With `local_only`, None too for what the cache lacks. Raises InputError if the hub does not give it.
+    With `local_only`, also None for a file that the cache lacks. Raises InputError if the hub does not give
+    it.
     """
     folder = local_weights(model)
     if folder is not None:
@@ -154,11 +158,11 @@ def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path 
 
 
 def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
-    """The model, and its adapter, with revisions resolved to the commits behind them now; local ones as is.
+    """The model and its adapter with hub revisions resolved to commits; local models stay as they are.
 
     Asks the hub (HF_ENDPOINT) for the model's config, or the local cache where the hub cannot be reached.
-    With `local_only`, no network: a commit is taken as it is, and a branch as the cache last saw it.
-    Raises InputError, saying what to do, if the model is not available.
+    With `local_only`, nothing is asked: a commit is taken as it is, and a branch as the cache last saw it.
+    Raises InputError, with what to do, if the model is not available.
     """
     if model.is_closed:
         return model
@@ -213,8 +217,8 @@ def _answers(model: ModelSpec, file: str) -> bool:
 def hub_answers(url: str) -> bool:
     """Whether the hub can be reached, asked once and with nothing but an address there.
 
-    Its own client tries for most of a minute, with a line each. A hub that could not be reached is not asked
-    again for a minute.
+    The hub's own client tries for most of a minute and prints a line each time. A hub that could not be
+    reached is not asked again for a minute.
     """
     from huggingface_hub import constants, get_session
 
@@ -263,7 +267,8 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
 
 
 def _check_remote_code(model: ModelSpec, file: Path) -> None:
-    """Only an architecture that transformers lacks needs the repository's own code."""
+    """Raises InputError if the model needs its repository's own code, because transformers lacks the
+    architecture."""
     config = _json_object(model, file)
     if model.trust_remote_code or not config.get("auto_map"):
         return
@@ -291,7 +296,8 @@ def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
 
 @contextmanager
 def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) -> Iterator[None]:
-    """The hub's errors as InputErrors that say what to do, HubErrors where another try may help."""
+    """Raises the hub's errors as InputErrors that say what to do, and as HubErrors where another try may
+    help."""
     from huggingface_hub import constants
 
     try:
@@ -320,16 +326,16 @@ UNSUPPORTED_QUANTISATIONS = {
     *("aqlm", "bitnet", "bitsandbytes", "eetq", "fouroversix", "gemma", "gguf", "higgs", "hqq", "metal"),
     *("quanto", "sinq", "spqr", "vptq"),
 }
-"""Methods of transformers that vLLM 0.32 does not load."""
+"""Quantisations of transformers that vLLM 0.32 does not load."""
 
 
 class Quantisation(NamedTuple):
-    """A method by transformers' name, and bits of a weight; None where it is not known."""
+    """A quantisation by transformers' name, with the bits of a weight; None where they are unknown."""
 
     method: str | None = None
     bits: int | None = None
     multiplies_int8: bool = False
-    """Whether both weights and what they are multiplied with are 8-bit integers."""
+    """Whether both the weights and the values they are multiplied by are 8-bit integers."""
 
 
 def quantisation(config: Mapping[str, Any]) -> Quantisation:
@@ -395,6 +401,6 @@ def _multiplies_int8(stated: Mapping[str, Any]) -> bool:
 
 
 def _read_groups(stated: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """What compressed-tensors says of the numbers of each group of layers; {} where it says nothing."""
+    """What compressed-tensors says on the numbers of each group of layers; {} for a group without them."""
     groups = (stated.get("config_groups") or {}).values()
     return [group.get(key) or {} for group in groups if isinstance(group, dict)]

@@ -1,4 +1,4 @@
-"""The text of pool files: checked before it is loaded, and with one model more or less."""
+"""The text of pool files: checks it before loading, and adds or removes a model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MAX_NODES = 20_000  # keys and values, each anchor's counted wherever an alias s
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
-    Raises InputError for a file that is not YAML, not keys and values, too large or too deep, that refers to
-    itself, or whose aliases expand beyond MOST.
+    Raises InputError for a file that is not YAML, is not keys and values, is too large or too deep, refers to
+    itself, or has aliases that expand too far.
     """
     content = read_text(path)
     try:
@@ -56,7 +56,10 @@ def read_text(path: Path) -> str:
 
 
 def _check_size(content: str, path: Path) -> None:
-    """Counts what the text expands to, from its events, without building it."""
+    """Raises InputError if the text would expand too far.
+
+    Counts it from YAML's events, without building it.
+    """
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # (anchor, how many nodes there were before it)
     count = 0
@@ -99,10 +102,10 @@ def _reason(error: Exception) -> str:
 
 
 def with_entry(pool: str, entry: str) -> str:
-    """The pool's text with an entry's text as its last model, the entry's comments between its keys included.
+    """The pool's text with an entry's text as its last model; comments between the entry's keys stay.
 
-    Both are known to be valid; of texts with anchors or tags the result may not be, so check it.
-    Raises YAMLError for what only YAML's C parser accepts, such as a tab before a comment.
+    Both texts must be valid. With anchors or tags, the result may not be, so check it. Raises YAMLError for
+    what only YAML's C parser accepts, such as a tab before a comment.
     """
     models = _models(pool)
     last = _end(models.value[-1], pool)
@@ -119,7 +122,7 @@ def with_entry(pool: str, entry: str) -> str:
 
 
 def without_entry(pool: str, model: str) -> str:
-    """The pool's text without a model that it has: the reverse of `with_entry`."""
+    """The pool's text without one of its models: the reverse of `with_entry`."""
     models = _models(pool)
     items = models.value
     [place] = [number for number, item in enumerate(items) if _name(item) == model]
@@ -146,8 +149,9 @@ def _name(item: MappingNode) -> Any:
 
 
 def _end(node: Node, text: str) -> int:
-    """The position where a node's text ends. A block collection's own mark lies behind the comments that
-    follow it.
+    """The position where a node's text ends.
+
+    A block collection's own end mark lies after the comments that follow it.
     """
     if isinstance(node, CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
@@ -174,7 +178,7 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _dash_line(text: str, position: int, column: int) -> int:
-    """The position where the line starts that has the dash of the item at `position`."""
+    """The position where the line of an item's dash starts; `position` and `column` are those of the item."""
     start = text.rfind("\n", 0, position) + 1
     while start and (
         text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"

@@ -57,14 +57,15 @@ def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[s
 
 
 class _BoundInForms:
-    """The bound in the JSON schema, by which a server refuses a number before it stores it."""
+    """Adds the bound to the JSON schema, so that a server refuses a number before it stores it."""
 
     def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
         return {"maximum": MAX_NUMBER, **made(core)}
 
 
 def _bound_integers(depth: int) -> dict[str, Any]:
-    """A JSON schema of any value with numbers of 64 bits: a server cannot list runs with larger ones."""
+    """A JSON schema of any value whose integers have 64 bits, because a server cannot list runs with larger
+    ones."""
     inner = (
         {"items": _bound_integers(depth - 1), "additionalProperties": _bound_integers(depth - 1)}
         if depth
@@ -81,11 +82,11 @@ Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 
 MIN_TOKEN_PRICE = 0.01
-"""Cents per million tokens: a fiftieth of the cheapest that any list has; those per token are far below."""
+"""In cents per million tokens, a fiftieth of the cheapest list price. Prices per token are far below."""
 
 
 def check_token_price(price: float) -> float:
-    """The price, in cents per million tokens. Raises ValueError for one that is of a single token."""
+    """The price, in cents per million tokens. Raises ValueError for one that must be per single token."""
     if 0 < price < MIN_TOKEN_PRICE:
         raise ValueError(
             f"no model costs {price:g} cents per million tokens: this looks like dollars per token or per "
@@ -102,7 +103,7 @@ class _Value(BaseModel):
 
 
 class ThinkingSpec(_Value):
-    """How a model thinks before it answers; a field that an entry sets replaces the benchmark's."""
+    """How a model thinks before it answers. A field that an entry sets replaces the benchmark's."""
 
     budget: Whole = Field(
         default=0,
@@ -252,7 +253,7 @@ class ModelSpec(_Value):
 
 
 class BenchmarkSize(_Value):
-    """What a plan assumes if a benchmark's documents are not available locally; tokens are means."""
+    """What a plan assumes about a benchmark whose documents are not available locally; tokens are means."""
 
     documents: Whole = Field(gt=0, description="documents of all its tasks")
     choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
@@ -266,7 +267,7 @@ class BenchmarkSize(_Value):
 
 
 class SamplingSpec(_Value):
-    """How answers are sampled. What is not set here comes from the task; stop strings always do."""
+    """How answers are sampled. Fields that are not set come from the task; stop strings always do."""
 
     passes: Whole = Field(gt=0, description="answers per document")
     temperature: Number = Field(ge=0, description="0: always the likeliest token")
@@ -330,11 +331,11 @@ class Benchmark(_Value):
 
     @property
     def others(self) -> frozenset[str]:
-        """Models that are not asked: those that other benchmarks of the pool name."""
+        """The models that are not asked, because other benchmarks of the pool name them."""
         return self._others
 
     def includes_model(self, model: str) -> bool:
-        """Whether a model is asked, of the pool or new to it."""
+        """Whether this model is asked, of the pool or new to it."""
         return model not in self.others
 
     @model_validator(mode="after")
@@ -363,7 +364,7 @@ def resolve_thinking(model: ModelSpec, benchmark: ThinkingSpec | None) -> Thinki
 
 
 class PoolSpec(_Value):
-    """Models and the benchmarks they answer. A benchmark is named, or defined in place."""
+    """The models of a pool and the benchmarks they answer. A benchmark is named, or defined in place."""
 
     name: Name = Field(description="its name")
     backend: Backend = Field(
@@ -397,7 +398,7 @@ class PoolSpec(_Value):
         return self
 
     def count_tasks(self, model: str) -> int:
-        """Tasks that a model is asked."""
+        """The number of tasks that a model is asked."""
         return sum(len(benchmark.tasks) for benchmark in self.benchmarks if benchmark.includes_model(model))
 
     @model_validator(mode="after")
@@ -411,7 +412,7 @@ class PoolSpec(_Value):
         return self
 
     def with_unconditional(self) -> PoolSpec:
-        """The same pool, all of whose choices are also scored after an empty prompt."""
+        """The same pool, with all choices also scored after an empty prompt."""
         asked = (b.model_copy(update={"unconditional": b.kind == "choices"}) for b in self.benchmarks)
         return self.model_copy(update={"benchmarks": tuple(asked)})
 

@@ -1,7 +1,7 @@
 """Which models agree, right or wrong: the Python twins of the macro `agreement` and the view `consensus`.
 
-Shapes as in `rlfocal.statistics.diversity`: `predictions` (T, N) are choice indices, or codes that are equal
-for equal answers, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where no model can be right.
+`predictions` (T, N) are choice indices, or codes that are equal for equal answers, -1 for no answer. `labels`
+(T,) are codes of the same kind, -1 where no model can be right.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ class Agreement(NamedTuple):
     """Agreement of every two models, (N, N); NaN where undefined."""
 
     agreement: Floats
-    """Share of documents to which both give the same answer; a missing answer agrees with nothing."""
+    """The share of documents to which both give the same answer; a missing answer agrees with nothing."""
     same_error: Floats
-    """Of the documents that both models get wrong, the share with the same answer."""
+    """Among documents that both models get wrong, the share with the same answer."""
 
 
 class Consensus(NamedTuple):
     """The joint answers of all models to each of T documents."""
 
     prediction: Ints
-    """(T,) the answer of most models, with the ties of `plurality`; -1 if none has an answer."""
+    """(T,) the answer of most models, with the ties of `plurality`; -1 if no model has an answer."""
     n_agree: Ints
-    """(T,) how many give it."""
+    """(T,) how many models give the answer of most models."""
     n_right: Ints
-    """(T,) how many are right."""
+    """(T,) how many models are right."""
 
 
 def agreement(predictions: Ints, labels: Ints) -> Agreement:
-    """How often two models give the same answer, and how often when both are wrong."""
+    """For every two models, how often they give the same answer, and how often where both are wrong."""
     same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
     wrong = ~_correct(predictions, labels)
     both_wrong = wrong[:, :, None] & wrong[:, None, :]
@@ -48,7 +48,8 @@ def agreement(predictions: Ints, labels: Ints) -> Agreement:
 
 
 def consensus(predictions: Ints, labels: Ints, kind: Kind) -> Consensus:
-    """The answer most models give to each document, how many do, and how many are right."""
+    """For each document, the answer that most models give, how many give it, and how many models are
+    right."""
     winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
     says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
     return Consensus(winner, says_it.sum(axis=1), _correct(predictions, labels).sum(axis=1))

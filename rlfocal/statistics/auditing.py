@@ -1,10 +1,10 @@
-"""How probable it is that a label is wrong: the models and the label are witnesses of the true slot.
+"""The probability that a label is wrong: the models and the label are witnesses of the true slot.
 
-A log-linear pool of the models gives each document a distribution of the true slot, fitted on the labels of
-other documents. A label is the true slot with probability 1 - rate, else any other. Models err together, so
-counting them as independent witnesses would be overconfident: the pool's weights are fitted, and so is how
-sharp it is in each task. Errors and hard tasks look alike where models know little, so the tasks' rates and
-sharpness are drawn from common distributions, and averaged over what the labels leave open.
+A log-linear ensemble of the models gives each document a distribution of the true slot, fitted on the labels
+of other documents. A label is the true slot with probability 1 - rate, else any other. Models err together,
+so counting them as independent witnesses would be overconfident: the ensemble's weights are fitted, and so is
+how sharp it is in each task. Errors and hard tasks look alike where models know little. So the tasks' rates
+and sharpness are drawn from common distributions, and averaged over what the labels leave open.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 AUDIT_FOLDS = 5
 _WEIGHT_RIDGE = 1.0
 _TASK_POOL_MARGIN = 0.05
-"""Nats a document that pools a task have to gain: they also learn which labels are common in a task."""
+"""By so many nats a document, a task's own ensemble has to be better: it also learns which labels are common
+in the task."""
 _NOISE_RATES = np.geomspace(1e-4, 0.95, 40)
-"""Shares of wrong labels in a task."""
+"""The grid of the share of wrong labels in a task."""
 _SHARPNESS = np.linspace(-1.0, 1.0, 9)
-"""The grid of a task's sharpness: the logarithm of the factor on the pool's logits."""
+"""The grid of a task's sharpness: the logarithm of a factor on the ensemble's logits."""
 _SPREADS = (0.05, 0.1, 0.2, 0.4)
-"""Standard deviations of sharpness over tasks."""
+"""The grid of the standard deviation of sharpness over tasks."""
 _BETA_STRENGTHS = (5, 10, 30, 100, 300, 1000)
-"""Strengths of the Beta distribution of rates over tasks: if low, tasks differ; if high, they are alike."""
+"""The grid of the strength of the Beta distribution of rates over tasks.
+
+If it is low, tasks differ; if high, they are alike.
+"""
 _BETA_MEANS = np.geomspace(3e-4, 0.3, 20)
 _NEGLIGIBLE_POSTERIOR, _MIN_PROBABILITY = 1e-4, 1e-300
 
 
 class LogLinearFit(NamedTuple):
-    """The slot c has the logit Σ_i w_i x_ic + b_c."""
+    """A fitted log-linear ensemble: slot c has the logit Σ_i w_i x_ic + b_c."""
 
     weights: Floats
     """(M,) the weight of each model"""
@@ -52,10 +56,10 @@ class LogLinearFit(NamedTuple):
 
 
 def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased: Bools) -> LogLinearFit:
-    """The pool whose slots, of a share of labels wrong, give the labels (T,) the highest likelihood.
+    """The log-linear ensemble that gives the labels (T,) the highest likelihood, if a share of them is wrong.
 
-    x (T, M, C) is the evidence, 0 where no slot is; `label_noise` as `label_noise_rates` has it;
-    `biased` (C,): which slots have a bias. The share is fitted, too: wrong labels do not blunt the pool.
+    x (T, M, C) is the evidence, 0 where the slot does not exist. `label_noise` is as in `label_noise_rates`;
+    `biased` (C,): which slots have a bias. The share is fitted, too: wrong labels do not blunt the ensemble.
     """
     n, M, C = x.shape
     rows, right = np.arange(n), np.eye(C)[labels]
@@ -83,10 +87,10 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased
 def cross_fit(
     x: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints, biased: Bools
 ) -> Floats:
-    """(T, C) the distribution of each document's true slot, by pools fitted without the document's fold.
+    """(T, C) the distribution of each document's true slot, by ensembles fitted without the document's fold.
 
-    One pool for all documents, or one a task (T,) where these give the labels held out a likelihood that is
-    higher by far, as where models' scores have another scale in each task.
+    There is one ensemble for all documents. There is one a task (T,) where that raises the likelihood of
+    held-out labels by far, as where models' scores have another scale in each task.
     """
     fold = _folds(tasks)
 
@@ -118,7 +122,7 @@ def _folds(tasks: Ints) -> Ints:
 
 
 def label_noise_rates(exists: Bools, labels: Ints, unnamed: int | None = None) -> Floats:
-    """(T,) the probability that a label, being wrong, is this one: of K slots, one of the K - 1 others.
+    """(T,) the probability that a wrong label is this one: with K slots, one of the K - 1 others.
 
     `unnamed`: the slot that stands for every answer which no model gave; half of the wrong labels are there.
     """
@@ -129,7 +133,7 @@ def label_noise_rates(exists: Bools, labels: Ints, unnamed: int | None = None) -
 
 
 def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints) -> Floats:
-    """(T,) how probable it is that labels (T,) are wrong, by distributions (T, C) of the true slots.
+    """(T,) the probability that labels (T,) are wrong, from distributions (T, C) of the true slots.
 
     `tasks` (T,) holds 0..K-1.
     """
@@ -139,7 +143,7 @@ def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: F
     of_label = [np.exp(each[np.arange(len(labels)), labels]) for each in sharper]
 
     def label_likelihoods(s: int, r: int) -> tuple[Floats, Floats]:
-        """(T,) the likelihood of the label as a right and as a wrong one."""
+        """(T,) the likelihood of the label if it is right, and if it is wrong."""
         return (1 - _NOISE_RATES[r]) * of_label[s], _NOISE_RATES[r] * label_noise * (1 - of_label[s])
 
     grid = [*product(range(len(_SHARPNESS)), range(len(_NOISE_RATES)))]
@@ -171,7 +175,7 @@ def _average_posterior(likelihood: Floats) -> Floats:
 
 
 def _priors() -> Iterator[Floats]:
-    """(S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
+    """Yields (S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
     width = np.log(np.gradient(_NOISE_RATES))
     for spread, strength, mean in product(_SPREADS, _BETA_STRENGTHS, _BETA_MEANS):
         sharpness = -0.5 * (_SHARPNESS / spread) ** 2
@@ -184,7 +188,7 @@ def _priors() -> Iterator[Floats]:
 
 
 def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
-    """(T, C) the distribution of the true slot, given models and label."""
+    """(T, C) the distribution of the true slot, given the models and the label."""
     rows = np.arange(len(labels))
     rest = p.copy()
     rest[rows, labels] = 0.0
@@ -195,15 +199,16 @@ def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
 
 _ORDER_SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 _ORDER_MARGIN_NATS = log(1000)
-"""Nats beyond what trying several orders earns by chance."""
+"""By so many nats, a changed order of choices has to be likelier: more than several tries gain by chance."""
 
 
 def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
-    """(T,) the labels (T,) of one task in the order of choices that models believe in, by far; None if it is
+    """(T,) the labels (T,) of one task in the order of choices that is likeliest by the models; None if it is
     the labels' own.
 
-    mean_x (T, C): the models' mean log-probs, which no label has touched. Tried are shifts of all labels
-    around the document's choices, and the permutation that suits the models best.
+    The other order has to be likelier by far. mean_x (T, C) are the models' mean log-probs, which no label
+    has influenced. All labels are shifted around the document's choices, or permuted as suits the models
+    best.
     """
     n, C = exists.shape
     count = exists.sum(axis=1)
@@ -219,14 +224,13 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
 
 
 def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
-    """(C,) what models believe of a slot whatever the document is: a bias of theirs."""
+    """(C,) the models' mean log-prob of a slot over all documents, which is their bias."""
     return np.asarray(np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1))
 
 
 def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
-    """The likelihood of labels by the models at the best scale, beside that by how often each label
-    occurs.
-    """
+    """The likelihood of labels by the models at the best scale, relative to that by each label's
+    frequency."""
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
     rows = np.arange(len(labels))
     return max(

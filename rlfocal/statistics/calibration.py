@@ -1,4 +1,4 @@
-"""How well confidences are calibrated (the twin of the macro `calibration`); a temperature for Fusion."""
+"""The calibration of confidences (the twin of the macro `calibration`), and a temperature for Fusion."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlfocal.base.errors import InputError
 
 
 class Reliability(NamedTuple):
-    """The bins that hold a document, in order."""
+    """Bins of confidence that hold a document, in order."""
 
     bin: Ints
     n: Ints
     confidence: Floats
-    """Mean confidence of a bin's documents."""
+    """The mean confidence of a bin's documents."""
     accuracy: Floats
-    """Share of them that are right."""
+    """The share of a bin's documents that are right."""
 
     @property
     def expected_error(self) -> float:
@@ -102,10 +102,10 @@ def apply_temperature(distributions: Floats, temperature: float) -> Floats:
 
 
 def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float:
-    """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood;
-    the mean over stages of asking, with a prior around 1.
+    """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood.
 
-    `labels` (T,) of each stage, -1 where no slot is right.
+    It is the mean over stages of asking, with a prior around 1. `labels` (T,) of each stage are -1 where no
+    slot is right.
     """
     labelled = [np.flatnonzero(right >= 0) for right in labels]
 

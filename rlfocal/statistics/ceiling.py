@@ -1,7 +1,7 @@
-"""What a policy can reach that returns a member's answer: the twin of the macro `ceiling`.
+"""The highest accuracy of a policy that returns a member's answer: the twin of the macro `ceiling`.
 
-A policy that returns an answer of a model it asked is wrong wherever all are: a share beta of the documents,
-which is known before anything is trained.
+A policy that returns an answer of a model it asked is wrong wherever all are: on a share beta of the
+documents, which is known before anything is trained.
 """
 
 from __future__ import annotations
@@ -18,28 +18,32 @@ NAN, MIN_PROBABILITY = float("nan"), 1e-300
 
 @dataclass(frozen=True)
 class PoolCeiling:
-    """Shares are of documents; NaN where undefined, such as what is about choices for free answers."""
+    """The ceiling of a pool.
+
+    Shares are of documents; NaN where undefined, such as figures on choices for free answers.
+    """
 
     n: int
     n_none_right: int
-    """Documents on which no model is right."""
+    """The number of documents on which no model is right."""
     beta: float
     beta_low: float
     beta_high: float
-    """The ends of Clopper and Pearson's 95 % interval."""
+    """The upper end of Clopper and Pearson's 95 % interval of beta; `beta_low` is the lower end."""
     oracle: float
     best_single: float
-    """How often the model `best` is right."""
+    """The share of documents on which the best single model is right."""
     lead_by_one: float
     lead_by_two: float
     lead_by_more: float
-    """The parts of the oracle's lead over `best` that lie in documents which so many models get right."""
+    """The part of the oracle's lead over the best single model on documents that several models get right."""
     guessing: float
-    """How often guessing among a document's choices is right."""
+    """The accuracy of guessing among a document's choices."""
     unnamed_right: float
-    """Where no model is right: the share of documents on which the likeliest unnamed choice is right."""
+    """Where no model is right: the share of documents on which the likeliest choice that no model named is
+    right."""
     unnamed_guessing: float
-    """Where no model is right: how often a guess among the choices that no model named is right."""
+    """Where no model is right: the accuracy of guessing among the choices that no model named."""
 
 
 def ceiling(
@@ -86,14 +90,14 @@ def ceiling(
 
 
 def find_unnamed(predictions: Ints, n_choices: Ints, width: int) -> Bools:
-    """(T, width) the choices of a document that none of the models (T, N) predicts."""
+    """(T, width) the choices of a document that no model predicts, from predictions (T, N)."""
     choices = np.arange(width)
     named = (predictions[:, :, None] == choices).any(axis=1)
     return np.asarray(~named & (choices < n_choices[:, None]))
 
 
 def likeliest_unnamed(logits: Floats, unnamed: Bools) -> Ints:
-    """(T,) the unnamed choice of the highest logit (T, C), ties to the lowest; -1 where all are named."""
+    """(T,) the unnamed choice with the highest logit (T, C); ties: the lowest; -1 where all are named."""
     likeliest = np.where(unnamed, logits.round(9), -np.inf).argmax(axis=1)
     return np.where(unnamed.any(axis=1), likeliest, -1).astype(np.int64)
 

@@ -1,5 +1,8 @@
-"""Figures of merit: RouteLLM's PGR, APGR and CPT, RouterBench's AIQ, LLMRouterBench's ParetoDist, PerfGain,
-CostSave and gap to the oracle (arXiv 2601.07206)."""
+"""Figures of merit: PGR, APGR and CPT of RouteLLM, AIQ of RouterBench, and those of LLMRouterBench (arXiv
+2601.07206).
+
+The latter are ParetoDist, PerfGain, CostSave and the gap to the oracle.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
 
 
 def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> float:
-    """The mean PGR over strong-call shares from 0 to 1, on an even grid as fine as can be.
+    """The mean PGR over strong-call shares from 0 to 1, as the area under straight lines between the points.
 
     `shares` (P,) are those of the documents that a router sends to the strong model and `accuracies` (P,) its
-    accuracies, a point per threshold, in any order. Between points PGR is linear, as it is when tossing a
-    coin between two thresholds; so the mean is the area by the trapezoid rule, as in RouteLLM's code. The
+    accuracies, a point per threshold, in any order. Between points PGR is linear, as it is when a coin
+    decides between two thresholds. So the mean is the area by the trapezoid rule, as in RouteLLM's code. The
     ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A random router
     has 0.5. NaN where PGR is.
     """
@@ -36,8 +39,9 @@ def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> floa
 def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovered: float) -> float:
     """The call-performance threshold: the smallest strong-call share at which PGR reaches `recovered`.
 
-    CPT(50 %) is that of `recovered` 0.5. Points, ends and the lines between them as in `apgr`: with the end
-    at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is NaN.
+    CPT(50 %) has a `recovered` of 0.5. Points, ends and the lines between them are as in `apgr`. Because of
+    the end at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is
+    NaN.
     """
     share, reached = _recovered_shares(shares, accuracies, weak, strong)
     # By a float error less, a threshold that just reaches it would pass for one that does not.
@@ -68,8 +72,9 @@ def aiq(costs: Floats, accuracies: Floats) -> float:
 def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
     """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
 
-    From the cheapest (the most accurate of these) to the most accurate (the cheapest of these), each step
-    less steep than the one before: what tossing a coin between two points can reach. All costs are known.
+    The hull goes from the cheapest point (the most accurate of these) to the most accurate (the cheapest of
+    these), each step less steep than the one before. It is what a coin that decides between two points can
+    reach. All costs are known.
     """
     hull: list[int] = []
     for i in np.lexsort((-accuracies, costs)):
@@ -84,7 +89,7 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
 def pareto_front(costs: Floats, accuracies: Floats) -> Bools:
     """(P,) whether no other point is at least as cheap and as accurate, and better in one of the two.
 
-    Of equal points all are on the front or none. A point of unknown cost is not on it and keeps no other
+    Equal points are all on the front, or none is. A point of unknown cost is not on it and keeps no other
     point off it.
     """
     costs, accuracies = _points(costs, accuracies)
@@ -122,7 +127,7 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
 def _recovered_shares(
     shares: Floats, accuracies: Floats, weak: float, strong: float
 ) -> tuple[Floats, Floats]:
-    """Shares from 0 to 1, each once, and the PGR at them: the mean of points that have the same share."""
+    """Shares from 0 to 1, each once, and their PGR: the mean of points that have the same share."""
     shares, accuracies = _points(shares, accuracies)
     if not ((shares >= 0) & (shares <= 1)).all():
         bad = shares[~((shares >= 0) & (shares <= 1))][0]
@@ -140,14 +145,14 @@ def _turns_down(x: Floats, y: Floats) -> bool:
 
 
 def _scale(values: Floats) -> Floats:
-    """The values from 0 for the lowest to 1 for the highest; 0 where all are equal."""
+    """The values, scaled to 0 for the lowest and 1 for the highest; 0 where all are equal."""
     spread = float(np.ptp(values)) or 1.0
     scaled: Floats = (values - values.min()) / spread
     return scaled
 
 
 def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Costs or shares, and accuracies, as float arrays of one length, which is not 0."""
+    """Costs or shares, and accuracies, as float arrays of one length above 0."""
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
@@ -159,7 +164,7 @@ def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 ACCURACY_TOLERANCE = 1e-9
-"""Accuracies that differ by less are equal: means over the same documents differ by float error."""
+"""Accuracies that differ by less are equal, because means over the same documents differ by float error."""
 
 
 def perf_gain(accuracies: Floats, best_single: Floats) -> float:
@@ -190,7 +195,7 @@ def cost_save(accuracy: float, cost: float, single_accuracy: float, single_cost:
 
 
 def gap_to_oracle(accuracy: float, oracle: float) -> float:
-    """(oracle - accuracy) / oracle: the share of what some model knows that is not answered right.
+    """The share of the oracle's accuracy that a method misses: (oracle - accuracy) / oracle.
 
     NaN where no model is ever right.
     """

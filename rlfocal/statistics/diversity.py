@@ -25,10 +25,10 @@ PairStatistics = PairCounts[Floats]
 
 @dataclass(frozen=True)
 class PoolStatistics:
-    """Statistics of pools, each an attribute under its name: (P,), or (T,) over time."""
+    """Statistics of P pools, each an attribute under its name: (P,), or (T,) over time."""
 
     n: Floats
-    """Documents that every member answered."""
+    """The number of documents that every member answered."""
     size: Floats
     metrics: Mapping[str, Floats]
     """The statistics of `rlfocal.statistics.metrics` by name, each (P,)."""
@@ -81,7 +81,8 @@ def pool_diversity(
     answered: Bools | None = None,
     wanted: Collection[str] = METRICS,
 ) -> PoolStatistics:
-    """The wanted statistics of pools (P, N), each over the documents that all its members answered (T, N)."""
+    """The wanted statistics of pools (P, N), each over the documents that all its members `answered` (T,
+    N)."""
     if answered is None or answered.all() or not len(pools):
         return _statistics(_Pools(predictions, labels, pools, kind), wanted)
     # Pools whose members miss the same documents are counted together.
@@ -107,10 +108,11 @@ def pool_diversity_over_time(
 
 
 def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iterator[tuple[slice, Floats]]:
-    """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
+    """Yields (documents, (t, P)) by block: every pool's focal diversity over the `window` documents before
+    each.
 
-    For every pool of a few models: the counts of every three models failing together slide as a difference of
-    sums, and give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
+    For every pool of a few models, the counts of every three models failing together slide as a difference of
+    sums. They give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
     """
     n_models = correct.shape[1]
     g, h = np.triu_indices(n_models)
@@ -278,7 +280,8 @@ def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, 
 
 
 def _from_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
-    """The same, from how often every three models fail together (N, N, N), by Σ F_tf k_t and Σ F_tf k_t²."""
+    """`failures_beside` of pools, by Σ F_tf k_t and Σ F_tf k_t², from how often every three models fail
+    together (N, N, N)."""
     once = members @ triples.diagonal()
     squares = np.stack([((members @ pairs) * members).sum(axis=1) for pairs in triples], axis=1)
     return once, squares - once
@@ -290,7 +293,7 @@ def _triples(failed: Floats, times: Floats) -> Floats:
 
 
 def _failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
-    """(U, N) distinct rows of failures with (U, 1) how often each occurs: far fewer than documents."""
+    """(U, N) the distinct rows of failures, far fewer than documents; and (U, 1) how often each occurs."""
     _, first, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
     return _float(~correct[first]), times[:, None].astype(np.float64)
 

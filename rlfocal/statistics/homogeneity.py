@@ -1,4 +1,4 @@
-"""Whether train and test documents are alike: shares of documents in both that chance does not explain."""
+"""Whether train and test documents are alike: finds shares that differ between them by more than chance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 ERROR_RATE = 0.01
-"""How often a random split is said to differ, over all comparisons together."""
+"""The probability that a random split is said to differ, over all comparisons together."""
 MIN_SIDE = 5
-"""Documents of train and of test below which nothing is compared."""
+"""The fewest documents of train, and of test, for a comparison."""
 MAX_SHOWN = 3
 
 
@@ -25,12 +25,12 @@ class Share:
     """How many documents of train and of test have a property."""
 
     kind: str
-    """What is compared, such as `label`; shares of one kind are shown together."""
+    """What is compared, such as `label`. Shares of one kind are shown together."""
     property: str
     """The property in words, such as `label 2`."""
     n_train: int
     k_train: int
-    """Train documents that have it."""
+    """The number of train documents with the property."""
     n_test: int
     k_test: int
 
@@ -47,18 +47,21 @@ def count_shares(
     *,
     of_train: bool = False,
 ) -> list[Share]:
-    """What is compared of a benchmark's stored documents: labels, tasks, lengths, and accuracies of `models`.
+    """The compared shares of a benchmark's stored documents: labels, tasks, lengths, and accuracies of
+    `models`.
 
-    Test are the documents that `run` decided, and train the others, of the given train rows if `of_train`;
-    without a run, both are as they are stored.
+    Test is the documents that `run` decided, and train the others; with `of_train`, the run's train rows.
+    Without a run, both are as they are stored.
     """
     about = {"benchmark": benchmark, "models": list(models), "run": run, "of_train": of_train}
     return [Share(*row) for row in warehouse.rows(script("queries/train_and_test"), about)]
 
 
 def p_values(shares: Sequence[Share]) -> Floats:
-    """(P,) the two-sided probability of shares this far apart if test is a random draw: Fisher's exact test,
-    twice the smaller tail of the hypergeometric distribution."""
+    """(P,) the two-sided probability of shares this far apart if test is a random draw.
+
+    It is that of Fisher's exact test: twice the smaller tail of the hypergeometric distribution.
+    """
     counts = np.array([(s.n_train, s.k_train, s.n_test, s.k_test) for s in shares], dtype=np.int64)
     return np.array([_p_value(*row) for row in counts.reshape(-1, 4)])
 
@@ -77,7 +80,8 @@ def _log_choose(n: int, k: Ints) -> Floats:
 
 
 def find_differences(shares: Sequence[Share], n_compared: int | None = None) -> list[Share]:
-    """The shares that differ by more than chance explains, the least likely of each kind, likeliest last.
+    """The shares that differ by more than chance explains, the least likely of each kind; the likeliest come
+    last.
 
     By Bonferroni's correction for `n_compared`, by default all of these. None where train or test is small.
     """
@@ -93,7 +97,7 @@ def find_differences(shares: Sequence[Share], n_compared: int | None = None) -> 
 
 
 def describe(benchmark: str, differences: Sequence[str]) -> str | None:
-    """The differences in a line, with the way on; None without any."""
+    """The differences in one sentence, with what to do; None without any."""
     if not differences:
         return None
     more = f"; and {len(differences) - MAX_SHOWN} more" if len(differences) > MAX_SHOWN else ""

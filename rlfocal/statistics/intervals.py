@@ -3,15 +3,15 @@
 They take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0 where it is
 wrong, on the same documents. A method is averaged over its seeds. Three things vary, as in an analysis of
 variance of documents crossed with seeds: documents, seeds (training luck, the same for all documents), and
-what a seed does on a document. The last is in the variance between documents and in that between seeds, so
-that it is taken from one of them (Owen, 2007, "The pigeonhole bootstrap", has the double count).
+what a seed does on a document. The last is in the variance between documents and in that between seeds, so it
+is taken from one of them (Owen, 2007, "The pigeonhole bootstrap", has the double count).
 
 The interval is Student's t around the estimate. The variance between K seeds has K - 1 degrees of freedom.
 Satterthwaite's (1946) for the sum of both covers the truth in 87 % of cases at worst with 2 seeds and 92 %
 with 3. Student's factor of each part by itself covers in 99 and 98 %. So seeds have theirs as their share of
-the variance grows (`_Error.reach`): 94 to 96.5 % with 2, 3, 5 and 10 seeds, whatever that share is;
-`make bench WHAT=statistics` simulates it. With 2 seeds that differ, such an interval is wide: take 5. With a
-single seed nothing is known of training luck: the interval is that of this very fit, over documents.
+the variance grows (`_Error.reach`). It covers in 94 to 96.5 % with 2, 3, 5 and 10 seeds, whatever that share
+is; `make bench WHAT=statistics` simulates it. With 2 seeds that differ, such an interval is wide: take 5.
+With a single seed nothing is known of training luck: the interval is that of this very fit, over documents.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from rlfocal.base.errors import InputError
 _Z = 1.959963984540054
 """The normal distribution's 97.5 % quantile, for two-sided 95 % intervals."""
 PRIOR_SQUARED_DIFFERENCES = 1.0
-"""Squared differences that are added to those of the documents, as Agresti and Min (2005) add half a document
-to each kind: an interval has a width where all documents say the same."""
+"""Added to the squared differences of the documents, so that an interval has a width where all documents say
+the same.
+
+Agresti and Min (2005) add half a document to each kind.
+"""
 
 Hits = Floats
 Tasks = Texts | Ints
@@ -52,7 +55,8 @@ class Difference(Interval):
     """A difference of two accuracies on the same documents, as a fraction, with its 95 % interval."""
 
     p_value: float
-    """The smallest level at which the interval excludes zero: below 0.05 exactly where this one does."""
+    """The smallest level at which the interval excludes zero: below 0.05 exactly where the 95 % interval
+    does."""
 
     @property
     def excludes_zero(self) -> bool:
@@ -61,14 +65,14 @@ class Difference(Interval):
 
 @dataclass(frozen=True)
 class Change(Interval):
-    """How an accuracy changed, as a fraction, with its 95 % interval."""
+    """A change of an accuracy, as a fraction, with its 95 % interval."""
 
     p_value: float
-    """McNemar's exact p-value: how likely chance alone would split the changed documents as unevenly."""
+    """McNemar's exact p-value: the probability that chance alone splits the changed documents as unevenly."""
 
 
 def mean_over_seeds(accuracies: Sequence[float], n: int) -> tuple[float, float | None, float]:
-    """The mean, and its standard errors: over seeds, None for one, and over n documents.
+    """The mean; its standard error over seeds, None for one seed; and its standard error over n documents.
 
     The latter is sqrt(p (1 - p) / n), as if all seeds erred on the same documents.
     """
@@ -88,7 +92,7 @@ def paired_difference(one: Hits, other: Hits, *, clusters: Tasks | None = None) 
 
 
 def paired_by_seed(one: Hits, other: Hits) -> Difference:
-    """As `paired_difference`, where row k of both (K, T) is of the same draw or training seed.
+    """The difference of `paired_difference`, where row k of both (K, T) is of the same draw or training seed.
 
     What a draw does to both alike is no part of the difference. Raises InputError for other numbers of rows.
     """
@@ -100,7 +104,8 @@ def paired_by_seed(one: Hits, other: Hits) -> Difference:
 
 
 def documents_needed(one: Hits, other: Hits, half_width: float) -> int | None:
-    """How many documents like these make the interval of `paired_difference` at most ±`half_width` wide.
+    """The number of documents like these at which the interval of `paired_difference` is at most
+    ±`half_width`.
 
     None where differences between seeds alone make it wider, which more seeds would mend.
     """
@@ -119,25 +124,25 @@ def paired_over_tasks(one: Hits, other: Hits, tasks: Tasks, *, whole: bool = Fal
     """The mean over tasks of the accuracy of `one` minus that of `other`.
 
     Every task counts equally, however many documents it has. The tasks (`tasks` (T,)) are fixed, and
-    documents vary within each; a task of one document varies as the others do on average. `whole`: tasks
-    vary instead, with all their documents.
+    documents vary within each. A task of one document varies as the others do on average. `whole`: tasks vary
+    instead, with all their documents.
     """
     _check(one, other, tasks)
     return _difference(one, other, _Tasks(_number(tasks)) if whole else _TaskStrata(_number(tasks)))
 
 
 def mean_over_tasks(one: Hits, tasks: Tasks, *, whole: bool = False) -> Interval:
-    """The mean over tasks of one method's accuracy, which varies as in `paired_over_tasks`."""
+    """The mean over tasks of one method's accuracy, with an interval as in `paired_over_tasks`."""
     found = paired_over_tasks(one, np.zeros((1, one.shape[-1])), tasks, whole=whole)
     return Interval(found.mean, max(found.low, min(0.0, float(one.min()))), found.high)
 
 
 def paired_counts(n: int, gained: int, lost: int) -> Change:
-    """How an accuracy changed on n documents (1 at least), of which `gained` became right and `lost` wrong.
+    """The change of an accuracy on n documents (1 at least), of which `gained` became right and `lost` wrong.
 
     The interval is Agresti and Min's (2005, "Simple improved confidence intervals for comparing matched
-    proportions"): Wald's with half a document added to each of the four kinds, so that it has a width where
-    nothing changed.
+    proportions"). It is Wald's with half a document added to each of the four kinds, so that it has a width
+    where nothing changed.
     """
     total, difference = n + 2, gained - lost
     middle = difference / total
@@ -147,7 +152,8 @@ def paired_counts(n: int, gained: int, lost: int) -> Change:
 
 
 def clopper_pearson(n_right: int, n: int) -> Interval:
-    """A share of n with its exact interval (1934, "The use of confidence or fiducial limits"); NaN for n = 0.
+    """The share n_right / n with its exact interval (1934, "The use of confidence or fiducial limits"); NaN
+    for n = 0.
 
     The twin of the function `clopper_pearson` in SQL.
     """
@@ -159,7 +165,7 @@ def clopper_pearson(n_right: int, n: int) -> Interval:
 
 
 def mean_over_units(values: Floats) -> Difference:
-    """The mean of (U,) differences, of two units or more such as tasks, with Student's t-interval."""
+    """The mean of differences (U,) of two or more units, such as tasks, with Student's t-interval."""
     mean, n = float(values.mean()), len(values)
     error = float(values.std(ddof=1)) / sqrt(n)
     if error < 1e-12:
@@ -188,25 +194,25 @@ def holm(p_values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Documents:
-    """A mean over documents, which vary."""
+    """The estimate of a mean over documents, where documents vary."""
 
     def means(self, values: Floats) -> Floats:
         """(R,) the estimate from each row of (R, T)."""
         return np.asarray(values.mean(axis=1))
 
     def variances(self, values: Floats) -> Floats:
-        """(R,) of these estimates, by how the units of each row vary; NaN for a single one."""
+        """(R,) the variances of these estimates, by how the units of each row vary; NaN for a single unit."""
         n = values.shape[1]
         return np.asarray(values.var(axis=1) / (n - 1)) if n > 1 else np.full(len(values), nan)
 
     def freedom(self, n: int) -> int:
-        """Degrees of freedom of that variance, by n documents."""
+        """The degrees of freedom of that variance, with n documents."""
         return n - 1
 
 
 @dataclass(frozen=True)
 class _Clusters(_Documents):
-    """A mean over documents, where whole tasks vary: the estimate is a ratio."""
+    """The estimate of a mean over documents, where whole tasks vary: it is a ratio."""
 
     units: Ints
     """(T,) the task of each document, from 0."""
@@ -222,7 +228,7 @@ class _Clusters(_Documents):
 
 @dataclass(frozen=True)
 class _TaskStrata(_Documents):
-    """A mean over tasks, where the documents of each vary."""
+    """The estimate of a mean over tasks, where the documents of each vary."""
 
     units: Ints
 
@@ -243,7 +249,7 @@ class _TaskStrata(_Documents):
 
 @dataclass(frozen=True)
 class _Tasks(_TaskStrata):
-    """A mean over tasks, which vary."""
+    """The estimate of a mean over tasks, where tasks vary."""
 
     def variances(self, values: Floats) -> Floats:
         return _Documents().variances(_sums(values, self.units) / np.bincount(self.units))
@@ -254,7 +260,7 @@ class _Tasks(_TaskStrata):
 
 @dataclass(frozen=True)
 class _Error:
-    """How an estimate varies: a variance, with its degrees of freedom, over units and over seeds."""
+    """The error of an estimate: a variance, with its degrees of freedom, over units and over seeds."""
 
     units: float
     of_units: float
@@ -262,10 +268,10 @@ class _Error:
     of_seeds: float
 
     def reach(self, level: float) -> float:
-        """How far the truth is from the estimate at most, but for a share `level` of cases.
+        """The distance from the estimate that the truth exceeds in a share `level` of cases at most.
 
-        The seeds' part gets Student's factor for its degrees of freedom as its share of the variance nears
-        1 / (1 + 4 / df), by the share's fourth power; below that, the units' factor. The shape was chosen by
+        The seeds' part gets Student's factor for its degrees of freedom as its share of the variance nears 1
+        / (1 + 4 / df), by the share's fourth power; below that, the units' factor. The shape was chosen by
         coverage, computed for 1, 2, 4 and 9 degrees of freedom and every ratio of the two variances.
         """
         if self.of_units < 1:
@@ -278,7 +284,7 @@ class _Error:
         return sqrt(usual * whole + more * near * self.seeds)
 
     def p_value(self, mean: float) -> float:
-        """The smallest level at which the truth is not 0."""
+        """The smallest level at which 0 is excluded as the truth."""
         low, high = log(1e-18), 0.0
         for _ in range(50):
             middle = (low + high) / 2

@@ -2,7 +2,7 @@
 
 A metric is a function under `@metric`: the Decider can then observe it, the study `diversity` tries it, and
 `pool_diversity` returns it. Its SQL twin is in `warehouse/sql/statistics.sql`. An undefined value (a zero
-denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 1.3 and 1.7.
+denominator, whose numerator is then 0, too) is NaN. Definitions: paper sections 1.3 and 1.7.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -22,7 +22,8 @@ Array = TypeVar("Array", bound=Any)
 
 @dataclass(frozen=True)
 class PairCounts(Generic[Array]):
-    """Documents of pairs of models, and the pairs' statistics; every field is of one shape."""
+    """Counts of documents for pairs of models, from which the pairs' statistics follow; all fields have one
+    shape."""
 
     n: Array
     both_right: Array
@@ -32,23 +33,23 @@ class PairCounts(Generic[Array]):
 
     @property
     def q_statistic(self) -> Array:
-        """(n11 n00 - n01 n10) / (n11 n00 + n01 n10)."""
+        """Yule's Q: (n11 n00 - n01 n10) / (n11 n00 + n01 n10)."""
         return ratio(self._excess, self.both_right * self.both_wrong + self.only_a * self.only_b)
 
     @property
     def correlation(self) -> Array:
-        """Pearson correlation of being right."""
+        """The Pearson correlation of being right."""
         right_a, wrong_a, right_b, wrong_b = self._margins
         return ratio(self._excess, (right_a * wrong_a) ** 0.5 * (right_b * wrong_b) ** 0.5)
 
     @property
     def disagreement(self) -> Array:
-        """Share of documents exactly one of the two gets right."""
+        """The share of documents that exactly one of the two gets right."""
         return ratio(self.only_a + self.only_b, self.n)
 
     @property
     def kappa(self) -> Array:
-        """The paper's pairwise kappa: Cohen's, with each model's own margins in the denominator."""
+        """The paper's pairwise kappa: Cohen's kappa with each model's own margins in the denominator."""
         right_a, wrong_a, right_b, wrong_b = self._margins
         return ratio(2 * self._excess, right_a * wrong_a + right_b * wrong_b)
 
@@ -60,7 +61,7 @@ class PairCounts(Generic[Array]):
 
     @property
     def double_fault(self) -> Array:
-        """Share of documents both get wrong."""
+        """The share of documents that both get wrong."""
         return ratio(self.both_wrong, self.n)
 
     @property
@@ -69,18 +70,18 @@ class PairCounts(Generic[Array]):
 
     @property
     def _margins(self) -> tuple[Array, Array, Array, Array]:
-        """How often a is right, a wrong, b right, b wrong."""
+        """How often a is right, a is wrong, b is right and b is wrong, for a pair (a, b)."""
         a = self.both_right + self.only_a, self.both_wrong + self.only_b
         return *a, self.both_right + self.only_b, self.both_wrong + self.only_a
 
 
 class FailureCounts(Protocol[Array]):
-    """Joint failures in any number of pools, (..., P); k_t is how many members fail on document t.
+    """Counts of joint failures in any number of pools, (..., P); k_t is how many members fail on document t.
 
     `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
-    (..., P, N). `failures` is Σ k_t, `joint_failures` Σ k_t (k_t - 1), `failures_beside` both sums over the
-    documents on which a model fails, (..., P, N) each. `over_pairs` averages a statistic of `pairs` over a
-    pool's pairs that define it.
+    (..., P, N). `failures` is Σ k_t and `joint_failures` Σ k_t (k_t - 1). `failures_beside` is both sums over
+    the documents on which a model fails, (..., P, N) each. `over_pairs` averages a statistic of `pairs` over
+    a pool's pairs that define it.
     """
 
     @property
@@ -101,10 +102,11 @@ class FailureCounts(Protocol[Array]):
 
 
 class Counts(FailureCounts[Array], Protocol[Array]):
-    """Also which members agree: (..., P) each.
+    """Counts of joint failures and of agreement among members, (..., P) each.
 
     `same_votes` counts the ordered pairs of members with one prediction over all documents, `chance` sums the
-    squared shares of all predictions, `plurality_right` counts the documents on which the plurality is right.
+    squared shares of all predictions, and `plurality_right` counts the documents on which the plurality is
+    right.
     """
 
     @property
@@ -117,11 +119,11 @@ class Counts(FailureCounts[Array], Protocol[Array]):
 
 Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
 METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
-"""The diversity metrics by name, in the order in which studies try them."""
+"""By name, the diversity metrics, in the order in which studies try them."""
 
 
 def metric(formula: Formula) -> Formula:
-    """Registers a formula under its name."""
+    """Registers a diversity metric under its function's name."""
     METRICS[formula.__name__] = formula
     return formula
 
@@ -141,7 +143,7 @@ def generalized_diversity(counts: Counts[Array]) -> Array:
 
 @metric
 def plurality_accuracy(counts: Counts[Array]) -> Array:
-    """Share of documents on which the pool's plurality is right."""
+    """The share of documents on which the pool's plurality is right."""
     return ratio(counts.plurality_right, counts.n)
 
 
@@ -166,7 +168,7 @@ for _name in ("q_statistic", "correlation", "disagreement", "kappa", "double_fau
 
 @metric
 def binary_entropy(counts: Counts[Array]) -> Array:
-    """Entropy in bits of the share of right entries in documents × pool."""
+    """The entropy, in bits, of the share of right entries in documents × pool."""
     wrong = ratio(counts.failures, counts.n * counts.size)
     return -(_x_log_x(wrong) + _x_log_x(1 - wrong)) / log(2)
 
@@ -207,7 +209,7 @@ def ratio(numerator: Array, denominator: Array) -> Array:
 
 
 def _x_log_x(x: Any) -> Any:
-    """The function x log x, which is 0 at 0."""
+    """x log x, which is 0 at 0."""
     if hasattr(x, "xlogy"):
         return x.xlogy(x)
     from scipy.special import xlogy  # numpy has none

@@ -1,4 +1,5 @@
-"""Normalised choices: the twin of the view `outcomes_norm`, its acc_norm, acc_bytes and acc_mutual_info."""
+"""Predictions by normalised log-probs: the twin of the view `outcomes_norm`, for lm-eval's acc_norm,
+acc_bytes and acc_mutual_info."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A few documents that tell much of all, and estimates that hold whatever the guesses behind them are worth.
+"""Samples of documents, and estimates of means over all documents that hold however good the guesses behind
+them are.
 
-Documents are cut into strata of equal interest, and of each equally many are drawn at random, without
+Documents are cut into strata of equal interest. From each, equally many are drawn at random, without
 replacement (Neyman, 1934), so that every document's probability is known. Estimates weight by its inverse.
-What was predicted enters as a difference alone (Särndal, Swensson and Wretman, 1992, ch. 6), fitted on other
-drawn documents: a wrong guess widens an interval, and shifts nothing.
+Predicted values enter as a difference alone (Särndal, Swensson and Wretman, 1992, ch. 6), fitted on other
+drawn documents: a wrong guess widens an interval, but does not bias it.
 """
 
 from __future__ import annotations
@@ -18,41 +19,45 @@ from rlfocal.data.folds import draw_folds
 
 N_STRATA = 12
 MIN_STRATUM_DOCUMENTS = 4
-"""Documents of a stratum, where there are so many in all."""
+"""The fewest documents of a stratum, where there are so many in all."""
 EFFECT_FOLDS = 5
 REGRESSION_RIDGE = 10.0
-"""The ridge of the regression of answers on the others' answers, whose features have unit size."""
+"""The ridge penalty of the regression of answers on other models' answers, whose features have unit size."""
 GUESSED_RATE_DOCUMENTS = 2.0
-"""How many documents of a stratum the guessed rate of rare events is worth beside the drawn ones."""
+"""The guessed rate of rare events counts as so many documents of a stratum, beside the drawn ones."""
 
 UNSEEN_SQUARED_EFFECTS = 1.92
-"""Squared effects of an average weight that nobody saw: half of 1.96², as in Wilson's (1927) interval. The
-interval of a sample without one goes up to 2.7 of them; a sample misses three in 5 % of cases."""
+"""Squared effects of an average weight that a sample may have missed: half of 1.96², as in Wilson's (1927)
+interval.
+
+The interval of a sample without any goes up to 2.7 of them; a sample misses three in 5 % of cases.
+"""
 
 
 @dataclass(frozen=True)
 class Strata:
-    """T documents in H strata, and the order in which each is drawn."""
+    """T documents in H strata, with the random order in which each stratum is drawn."""
 
     stratum_of: Ints
     """(T,) the stratum of each document."""
     place: Ints
-    """(T,) in its stratum's random order."""
+    """(T,) each document's place in its stratum's random order."""
 
     @property
     def sizes(self) -> Ints:
-        """(H,) documents of each."""
+        """(H,) the number of documents of each stratum."""
         return np.bincount(self.stratum_of)
 
     @property
     def fewest(self) -> int:
-        """Documents to draw for the error of an estimate to be known: two of each stratum."""
+        """The fewest documents to draw for an estimate to have an error: two of each stratum."""
         return min(len(self.stratum_of), 2 * len(self.sizes))
 
     def counts(self, n: int) -> Ints:
-        """(H,) how many of each are drawn if n are in all: equally many, as far as there are.
+        """(H,) how many documents of each stratum are drawn if n are in all: equally many, as far as there
+        are.
 
-        No stratum has fewer if more are drawn.
+        No stratum gets fewer if more are drawn.
         """
         sizes = self.sizes
         totals = np.minimum(sizes[:, None], np.arange(sizes.max() + 1)).sum(axis=0)
@@ -62,16 +67,16 @@ class Strata:
         return drawn
 
     def draw(self, n: int) -> Ints:
-        """(n,) the documents drawn, in order; those of a smaller draw are among them."""
+        """(n,) the positions of the drawn documents, in order; a smaller draw is part of a larger one."""
         return np.flatnonzero(self.place < self.counts(n)[self.stratum_of])
 
     def probabilities(self, n: int) -> Floats:
-        """(T,) with which each document is drawn."""
+        """(T,) the probability that each document is drawn."""
         return (self.counts(n) / self.sizes)[self.stratum_of]
 
 
 def stratify(interest: Floats, seed: int, n_strata: int = N_STRATA) -> Strata:
-    """Strata of documents of like interest (T,), each with about the same share of the sum of it."""
+    """Strata of documents of similar interest (T,), each with about the same share of all interest."""
     rng, n = np.random.default_rng(seed), len(interest)
     order = np.argsort(interest, kind="stable")
     reached = np.cumsum(interest[order])
@@ -102,13 +107,14 @@ def double(first: int, last: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over all documents, from those drawn: exact where all are."""
+    """An estimated mean over all documents, from those drawn: exact where all are drawn."""
 
     value: float
     stderr: float
 
     def interval(self, error: float = 0.05) -> tuple[float, float]:
-        """Ends that miss the truth with probability `error`, by the normal distribution."""
+        """The ends of an interval that misses the truth with probability `error`, by the normal
+        distribution."""
         reach = float(ndtri(1 - error / 2)) * self.stderr
         return self.value - reach, self.value + reach
 
@@ -119,16 +125,16 @@ class StratifiedSample:
 
     strata: Strata
     rows: Ints
-    """(n,) their places among all."""
+    """(n,) the positions of the drawn documents among all."""
 
     @property
     def stratum_of(self) -> Ints:
-        """(n,) the stratum of each."""
+        """(n,) the stratum of each drawn document."""
         return self.strata.stratum_of[self.rows]
 
     @property
     def weights(self) -> Floats:
-        """(n,) how many documents each stands for."""
+        """(n,) how many documents each drawn one stands for."""
         return (self.strata.sizes / self._n)[self.stratum_of]
 
     @property
@@ -136,20 +142,21 @@ class StratifiedSample:
         return np.bincount(self.stratum_of, minlength=len(self.strata.sizes))
 
     def mean(self, values: Floats) -> float:
-        """The estimated mean over all documents, by the values (n,) of those drawn."""
+        """The estimated mean over all documents, from the values (n,) of the drawn ones."""
         return float(self.weights @ values) / len(self.strata.stratum_of)
 
     def estimate(self, values: Floats) -> Estimate:
-        """The mean of values (n,) over all documents."""
+        """The estimated mean over all documents with its error, from the values (n,) of the drawn ones."""
         mean = np.bincount(self.stratum_of, values, minlength=len(self._n)) / self._n
         squares = np.bincount(self.stratum_of, (values - mean[self.stratum_of]) ** 2, minlength=len(self._n))
         return Estimate(self.mean(values), self._stderr(squares / np.maximum(self._n - 1, 1)))
 
     def estimate_rare(self, effects: Floats, guessed: Floats) -> Estimate:
-        """The mean of effects (n,) that are 0 for most documents, else 1 or -1.
+        """The estimated mean over all documents of effects (n,), which are 0 for most documents, else 1 or
+        -1.
 
-        guessed (T,): how often an effect is expected. A sample without any is not certain that there is none,
-        nor is a stratum.
+        guessed (T,): how often an effect is expected. A sample without any effect is not certain that there
+        is none; nor is a stratum.
         """
         guess = np.maximum(np.bincount(self.strata.stratum_of, guessed) / self.strata.sizes, 0.0)
         seen = np.bincount(self.stratum_of, np.abs(effects), minlength=len(guess))
@@ -158,7 +165,8 @@ class StratifiedSample:
         return Estimate(self.mean(effects), float(np.sqrt(stderr**2 + unseen)))
 
     def estimate_by(self, values: Floats, features: Floats) -> Estimate:
-        """The mean of values (n,) that depend on features (T, F) which are known of all documents."""
+        """The estimated mean over all documents of values (n,) that depend on features (T, F), known of all
+        documents."""
         x = np.column_stack([np.ones(len(features)), features - features.mean(axis=0)])
         folds = draw_folds(len(x), EFFECT_FOLDS)
         guessed = np.empty(len(x))
@@ -175,7 +183,8 @@ class StratifiedSample:
         return Estimate(float(guessed.mean()) + rest.value, rest.stderr)
 
     def redraw(self, n_draws: int) -> Floats:
-        """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988); where all are drawn, of those."""
+        """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988); where all documents are drawn, of
+        those."""
         rng, weights = np.random.default_rng(0), np.empty((n_draws, len(self.rows)))
         for stratum, (n, size) in enumerate(zip(self._n, self.strata.sizes, strict=True)):
             rows = np.flatnonzero(self.stratum_of == stratum)
@@ -187,7 +196,7 @@ class StratifiedSample:
         return weights
 
     def _stderr(self, variances: Floats) -> float:
-        """The standard error of a mean over all documents, by the variance (H,) within each stratum."""
+        """The standard error of a mean over all documents, from the variance (H,) within each stratum."""
         sizes = self.strata.sizes
         left_out = (1 - self._n / sizes) / self._n
         return float(np.sqrt(np.sum((sizes / sizes.sum()) ** 2 * variances * left_out)))

@@ -1,4 +1,4 @@
-"""What answering only the likeliest answers costs: risk over coverage, its figures, and promises."""
+"""Answering only the likeliest answers: the curve of risk over coverage, its figures, and promises."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from rlfocal.statistics.intervals import Interval
 
 
 class RiskCoverage(NamedTuple):
-    """One step per probability, highest first: all documents with at least that probability are accepted.
+    """Steps of the probability, highest first: at each, all documents with at least that probability are
+    accepted.
 
-    All but the threshold may be of several draws of the same documents: (..., steps).
+    All fields but the threshold may be of several draws of the same documents: (..., steps).
     """
 
     threshold: Floats
@@ -27,7 +28,7 @@ class RiskCoverage(NamedTuple):
     coverage: Floats
     """The share of all documents that each step accepts."""
     risk: Floats
-    """Share of the accepted that is wrong."""
+    """The share of wrong answers among accepted documents."""
 
     @property
     def area(self) -> Floats:
@@ -41,7 +42,7 @@ class RiskCoverage(NamedTuple):
         return np.asarray((np.diff(self.n, prepend=0, axis=-1) * self.risk).sum(axis=-1) / total)
 
     def accuracy_at(self, coverage: float) -> Floats:
-        """(...,) Accuracy of the smallest step that covers `coverage`; NaN if none does."""
+        """(...,) the accuracy of the smallest step that covers `coverage`; NaN if no step does."""
         if not len(self.threshold):
             return np.full(self.n.shape[:-1], np.nan)
         reached = self.coverage >= coverage - 1e-12
@@ -50,18 +51,18 @@ class RiskCoverage(NamedTuple):
         return np.where(reached.any(axis=-1), 1 - risk, np.nan)
 
     def coverage_at(self, error: float) -> Floats:
-        """(...,) The largest coverage of a step with a risk of at most `error`; 0 if none has."""
+        """(...,) the largest coverage of a step with a risk of at most `error`; 0 if no step has one."""
         within = self.risk <= error + 1e-12
         return np.asarray(np.where(within, self.coverage, 0.0).max(axis=-1, initial=0.0))
 
 
 def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
-    """The curve of El-Yaniv & Wiener (2010) over all documents.
+    """The risk-coverage curve of El-Yaniv & Wiener (2010) over all documents.
 
     `probability` (T,) is in [0, 1], NaN where a document has no answer or no probability: it is never
     accepted, but counts among all documents. `correct` (T,) says whether the answer is right.
 
-    InputError: a value is not a probability, or the two arrays have different lengths.
+    Raises InputError if a value is not a probability, or the two arrays have different lengths.
     """
     if probability.shape != correct.shape:
         raise InputError(
@@ -80,21 +81,24 @@ def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
 REPORTED_COVERAGES, REPORTED_ERRORS = (0.5, 0.8, 0.9, 0.95), (0.01, 0.02, 0.05, 0.1)
 BOOTSTRAP_DRAWS = 1_000
 _DRAWS_PER_BLOCK = 100
-"""Draws at once: a row of weights per document each."""
+"""The number of bootstrap draws made at once: each has a weight per document."""
 
 
 class SelectiveFigures(NamedTuple):
-    """Figures of the curve, means over seeds with 95 % bootstrap intervals over documents."""
+    """Figures of the risk-coverage curve: means over seeds with 95 % bootstrap intervals over documents."""
 
     area: Interval
     accuracy_at: Mapping[str, Interval]
-    """The accuracy by coverage; NaN where fewer documents have an answer."""
+    """By coverage, the accuracy; NaN where fewer documents have an answer."""
     coverage_at: Mapping[str, Interval]
-    """The coverage by the allowed share of wrong answers."""
+    """By allowed share of wrong answers, the coverage."""
 
 
 def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS) -> SelectiveFigures:
-    """Of S seeds' answers to the same documents, both (S, T); the same documents are drawn for all seeds."""
+    """The figures of S seeds' answers to the same documents, both (S, T).
+
+    Each bootstrap draw is the same for all seeds.
+    """
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
     values = np.mean([_figures(curve) for curve in curves], axis=0)
     rng, n = np.random.default_rng(0), probability.shape[1]
@@ -128,29 +132,29 @@ def _bootstrap_figures(probability: Floats, correct: Bools, weights: Ints) -> Fl
 
 
 def _figures(curve: RiskCoverage) -> Floats:
-    """(K, ...) area, accuracies and coverages of a curve, or of several draws."""
+    """(K, ...) area, accuracies and coverages of one curve, or of several draws."""
     return np.array(
         [curve.area, *map(curve.accuracy_at, REPORTED_COVERAGES), *map(curve.coverage_at, REPORTED_ERRORS)]
     )
 
 
 PROMISE_CONFIDENCE = 0.9
-"""How likely a promise is to hold, over draws of the train documents."""
+"""The probability that a promise holds, over draws of the train documents."""
 GRID_STEPS, GRID_STARTS = 20, 5
-"""The fixed grid: thresholds at every twentieth of the answers, and how many of them a sequence starts at."""
+"""The fixed grid: thresholds at every twentieth of the answers; and at how many of them a sequence starts."""
 
 WITHDRAWN_LABEL = "withdrawn"
-"""What stands instead of a threshold once a promise has broken."""
+"""What is stored in place of a threshold once a promise is broken."""
 
 
 class Promise(NamedTuple):
-    """Of the answers with at least this probability, at most a share `target` is wrong."""
+    """A promise: of the answers with at least this probability, at most a share `target` is wrong."""
 
     target: float
     threshold: float | None
     """The least probability of an accepted answer; None: train has too few documents, or too many errors."""
     n: int
-    """Held-out train documents."""
+    """The number of held-out train documents."""
     answered: int
     """The number of tested documents whose answer reaches the threshold."""
     wrong: int
@@ -162,10 +166,10 @@ def make_promise(
 ) -> Promise:
     """The lowest threshold at which the share of wrong answers is at most `target` with certainty `sure`.
 
-    `probability` (T,) of held-out answers, NaN where there is none, and whether they are `right` (T,).
-    Fixed-sequence testing of Learn then Test (Angelopoulos et al., arXiv 2110.01052): the grid depends on
-    no label; from each of `STARTS` strict thresholds looser ones are tested until one fails, by the exact
-    binomial test at level (1 - sure) / `STARTS`.
+    `probability` (T,) is of held-out answers, NaN where there is none; `right` (T,) says whether they are
+    right. It is fixed-sequence testing of Learn then Test (Angelopoulos et al., arXiv 2110.01052): the grid
+    depends on no label. From each of GRID_STARTS strict thresholds, looser ones are tested until one fails,
+    by the exact binomial test at level (1 - sure) / GRID_STARTS.
     """
     n, level = len(probability), (1 - sure) / GRID_STARTS
     sorted_known = np.sort(probability[~np.isnan(probability)])[::-1]
@@ -187,7 +191,10 @@ def make_promise(
 
 
 def share(text: str) -> float:
-    """A share of errors, from "5%" or "0.05". Raises InputError for what is none between 0 and 1."""
+    """A share of errors, from "5%" or "0.05".
+
+    Raises InputError for a text that is no share between 0 and 1.
+    """
     try:
         value = round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), 12)
     except ValueError:
@@ -203,19 +210,23 @@ def promises_file(checkpoint: Path) -> Path:
 
 
 def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
-    """What that file says by target: a threshold, None where nothing was promised, or `WITHDRAWN_LABEL`."""
+    """The promises of a checkpoint by target: a threshold, None where nothing was promised, or
+    `WITHDRAWN_LABEL`."""
     path = promises_file(checkpoint)
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
 def active_thresholds(checkpoint: Path) -> dict[float, float]:
-    """The thresholds that stand, by target."""
+    """By target, the thresholds of promises that are in force."""
     made = read_promises(checkpoint)
     return {float(target): threshold for target, threshold in made.items() if isinstance(threshold, float)}
 
 
 def promised_threshold(checkpoint: Path, target: float) -> float:
-    """What was promised of a checkpoint's agents. Raises InputError where nothing was, with what to do."""
+    """The threshold promised for a checkpoint's agents.
+
+    Raises InputError where there is none, with what to do.
+    """
     path, made = promises_file(checkpoint), read_promises(checkpoint)
     command = f"rlfocal evaluate -b BENCHMARK --methods METHOD --target-error {100 * target:g}%"
     if f"{target:g}" not in made:

@@ -1,8 +1,8 @@
-"""Votes of a pool, with the tie rules every figure depends on.
+"""Votes of a pool, with the tie rules that every figure depends on.
 
-The plurality is counted in three ways, each the fastest for its use: `plurality` by slot (29 times as fast as
-by claims for 120 models), `pluralities` by claims (twice as fast as by margins for every pool of 12 models),
-and `outcomes` by margins, which are matrix products (every pool of a window at once).
+The plurality is counted in three ways, each the fastest for its use. `plurality` counts by slot (29 times as
+fast as by claims for 120 models). `pluralities` counts by claims (twice as fast as by margins for every pool
+of 12 models). `outcomes` counts by margins, which are matrix products (every pool of a window at once).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
 def pluralities(
     predictions: Ints, labels: Ints, pools: Bools, kind: Kind
 ) -> Iterator[tuple[slice, int, Bools]]:
-    """(a block of documents, a pool, on which of these documents its plurality is right).
+    """Yields a block of documents, a pool, and on which of these documents the pool's plurality is right.
 
     A member's claim encodes how many members give the same answer, then, for ties, the lowest choice or the
-    first member, and in its last bit whether it is right. So the highest claim tells if the plurality is.
+    first member. Its last bit says whether it is right. So the highest claim says whether the plurality is.
     """
     used = np.flatnonzero(pools.any(axis=0))
     votes_of = np.ascontiguousarray(predictions[:, used].T)
@@ -66,11 +66,11 @@ def pluralities(
 
 
 def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
-    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives none any.
+    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives no slot any.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
-    index; for answers, to the one that the alphabetically first model of the pool gave (if it gave several,
-    the lowest slot).
+    index. For free answers, they go to the one that the alphabetically first model of the pool gave (if it
+    gave several, the lowest slot).
     """
     members = np.broadcast_to(pools, probs.shape[:2])
     size = np.maximum(members.sum(axis=1), 1)
@@ -87,7 +87,7 @@ def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
 def find_earliest_slots(top: Bools, gave: Bools) -> Ints:
     """(T,) the slot in `top` (T, C) that the earliest model gave; `gave` is (T, N, C).
 
-    If that model gave several, or no model gave any, the lowest of them.
+    If that model gave several, or no model gave any, it is the lowest of them.
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)

@@ -1,7 +1,8 @@
-"""Diversity of many pools over many windows of a stream, counted in torch: what the Decider observes.
+"""Diversity of many pools over many windows of a stream, counted in torch: the metrics that the Decider
+observes.
 
-The pools of one window share its matrices, so every count is a few matrix products over the window's rows;
-nothing grows with 2^N.
+The pools of one window share its matrices, so every count is a few matrix products over the window's rows.
+Nothing grows with 2^N.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rlfocal.statistics.metrics import METRICS, PairCounts, mean_over_pairs
 class Window:
     """P pools on each of E windows of w documents: `rlfocal.statistics.metrics.Counts`.
 
-    `pools` (E, P, N) holds 0 or 1; `fails` (E, w, N) is 1 where a model is wrong; `right` (E, P, w) says
-    where the pool's plurality is right; `votes` (E, w, 1+C, N) is 1 where a model predicts a slot; `n` (E,)
+    `pools` (E, P, N) holds 0 or 1. `fails` (E, w, N) is 1 where a model is wrong. `right` (E, P, w) says
+    where the pool's plurality is right. `votes` (E, w, 1+C, N) is 1 where a model predicts a slot. `n` (E,)
     counts the rows that exist: a window at the start of the stream is padded with rows in which no model
     fails and no plurality is right.
     """
@@ -67,7 +68,7 @@ class Window:
 
     @cached_property
     def _votes_per_slot(self) -> Tensor:
-        """(E, P, w, 1+C) members that predict a slot, none being the first."""
+        """(E, P, w, 1+C) the number of members that predict each slot; the first slot is no answer."""
         votes = self._votes()
         shape = (len(votes), self.members.shape[1], votes.shape[1], votes.shape[2])
         return torch.bmm(self.members, votes.flatten(1, 2).transpose(1, 2)).view(shape)
@@ -86,17 +87,18 @@ class Window:
 
 
 def observed_metrics(window: Window, names: Sequence[str]) -> Tensor:
-    """(E, P, K) the named metrics; 0 where undefined, so also for a diversity of fewer than two models."""
+    """(E, P, K) the named metrics; 0 where undefined, as a diversity of fewer than two models is."""
     columns = [METRICS[name](window).nan_to_num(0, 0, 0) for name in names]
     return torch.stack(columns, -1) if columns else window.size.new_zeros((*window.size.shape, 0))
 
 
 MODELS_RANKED = 18
-"""The most models whose tie-breaking weights, 2^-i for the i-th, add up exactly in single precision."""
+"""The most models whose tie-breaking weights, 2^-i for the i-th, sum exactly in single precision."""
 
 
 class Outcomes:
-    """T documents in stream order, after `lead` empty rows that let a window reach back before the first one.
+    """T documents in stream order, after `lead` empty rows that let a window reach back before the first
+    document.
 
     `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead ..
     T-1.
@@ -152,7 +154,7 @@ class Outcomes:
         return _leads_all(pools, [rival[places][:, None] for rival in self._margins])[..., 0]
 
     def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
-        """(G, length, ...) view of rows start + g * stride onwards."""
+        """(G, length, ...) a view of the rows from start + g * stride on."""
         step = values.stride(0)
         last = start + self.lead + (groups - 1) * stride + length
         if start + self.lead < 0 or last > self.n_rows:
@@ -165,7 +167,7 @@ class Outcomes:
 
 
 def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
-    """(G, P, L) 1 where [pool; 1] times every rival's row (G, L, N+1) is at least 1, else 0."""
+    """(G, P, L) 1 where [pool; 1] times the row of every rival (G, L, N+1) is at least 1, else 0."""
     anybody = pools.amax(-1, keepdim=True)
     asked = torch.cat([pools, anybody], -1)
     least = torch.bmm(asked, margins[0].transpose(1, 2))
@@ -175,7 +177,8 @@ def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
 
 
 def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
-    """(T, N+1) rows per rival of the label; times [pool; 1] they are at least 1 where the label beats it.
+    """(T, N+1) rows for each rival of the label; times [pool; 1] they are at least 1 where the label beats
+    the rival.
 
     The product is twice the lead in votes, plus one where the label wins ties by its lower index.
     """
@@ -192,7 +195,7 @@ def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[T
 
 
 def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
-    """The same for answers, where the alphabetically first giver wins ties.
+    """The rows of `_choice_margins` for free answers, where the alphabetically first giver wins ties.
 
     A vote of the i-th model counts 2^N + 2^(N-1-i), so that the earliest giver decides between equal votes.
     """
@@ -206,7 +209,8 @@ def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
-    """(T, N) each model's answer: 0 the right one, 1 and up the document's wrong ones, -1 none."""
+    """(T, N) each model's answer as a rank: 0 is the right answer, 1 and up are the document's wrong ones, -1
+    is none."""
     nobody = torch.iinfo(torch.long).max
     is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
     wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
@@ -217,8 +221,11 @@ def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
 
 
 def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
-    """(G, P, L) where the right answer wins: `supporters` (G, L, R, N) says which models give each answer,
-    the right one first; `ranks` (G, L, N) is each model's answer, -1 for none."""
+    """(G, P, L) whether the right answer wins.
+
+    `supporters` (G, L, R, N) says which models give each answer, the right one first. `ranks` (G, L, N) is
+    each model's answer, -1 for none.
+    """
     shape = (*pools.shape[:2], *supporters.shape[1:3])
     support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)
     right, most = support[..., 0], support.amax(-1)

@@ -1,4 +1,4 @@
-"""What the columns of people's tables are, by their names."""
+"""Finds what the columns of a given table mean, by their names."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _COLUMN_ALIASES = {
     "choice": "option choice_index choice_idx",
     "logprob": "log_prob loglikelihood logit score prob probability",
 }
-"""Names under which our columns are known elsewhere, the likeliest first."""
+"""By our column, the names under which it is known elsewhere, the likeliest first."""
 INDEX_COLUMNS = ("idx", "index", "unnamed:_0", "__index_level_0__")
 KNOWN_COLUMNS = {*" ".join(_COLUMN_ALIASES.values()).split()}
 _TASK_NAMES = ("task", "subject", "subset", "task_name")
-"""Names that nothing else bears; a column of another name is the task only if its values are few."""
+"""Names that only a task's column has. A column of another name is the task only if it has few values."""
 _NO_NAME = r"^$|^[\s.\p{Z}]|[\s\p{Z}]$|[\p{Cc}\p{Cf}/\\]|[.]{2}"
-"""What the name of a task does not match, as files are named after it."""
+"""What no task may be named like, because files are named after tasks."""
 MIN_TASK_DOCUMENTS = 4
-"""Documents a value that such a column needs on average."""
+"""The least mean number of documents per value, for a column to be taken as the task."""
 _SCORE_COLUMNS = [
     "logprob",
     "log_prob",
@@ -57,19 +57,19 @@ LONG_COLUMNS = {"choice": "VARCHAR", "logprob": "DOUBLE"}
 
 @dataclass
 class TableShape:
-    """What the columns of one given table are."""
+    """The meaning of the columns of one given table."""
 
     table: RawTable
     holds: Sequence[str]
     """What the table holds: `docs`, `scores`, or both."""
     wide: list[str]
-    """A column of scores for each choice."""
+    """The given columns that hold scores, one for each choice."""
     worded: list[str]
-    """A column of text for each choice."""
+    """The given columns that hold texts, one for each choice."""
     theirs: dict[str, str] = field(default_factory=dict)
-    """The given column of each other one of ours."""
+    """By our column, the given column that holds it."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """What the values of some of ours are, as they were read."""
+    """By our column, what its values are, as they were read."""
 
     @property
     def columns(self) -> dict[str, str]:
@@ -83,13 +83,13 @@ class TableShape:
 
     @property
     def unused(self) -> list[str]:
-        """The given columns that are taken as none of ours."""
+        """The given columns that no column of ours is taken from."""
         used = {*self.theirs.values(), *self.wide, *self.worded}
         return [name for name in self.table.names if name not in used]
 
     @property
     def scored_by(self) -> str | None:
-        """The given column of the choices' scores, or the first of them; None where there are none."""
+        """The given column of the choices' scores, or the first such column; None without any."""
         return self.wide[0] if self.wide else self.theirs.get("choice_logprobs", self.theirs.get("logprob"))
 
     def __str__(self) -> str:
@@ -110,10 +110,10 @@ def understand_columns(
     *,
     are_scored: bool = False,
 ) -> TableShape:
-    """What a table's columns are, by their names.
+    """Finds what the columns of a table mean, by their names.
 
-    `renamed` has ours for some of theirs; `are_scored` says of documents that another table scores their
-    choices.
+    `renamed`: by given column, ours. `are_scored`: whether another table scores the choices of these
+    documents.
     """
     called: dict[str, str] = {}
     for name in table.names:
@@ -158,7 +158,8 @@ def _find(called: Mapping[str, str], name: str) -> str | None:
 def _find_task(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str]
 ) -> str | None:
-    """The column of the documents' tasks: one called so, or one whose values divide documents into few."""
+    """The given column of the tasks: one that has such a name, or one whose few values divide the
+    documents."""
     if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
         return named
     others = [called[name] for name in _COLUMN_ALIASES["task"].split() if name in called]
@@ -169,7 +170,8 @@ def _find_task(
 
 
 def align_tasks(docs: TableShape, scores: TableShape) -> None:
-    """Has a table of scores name tasks by the column that the documents' are named by, or by none."""
+    """Has a table of scores take its tasks from the column that the documents take theirs from, or from
+    none."""
     if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
         return
     del scores.theirs["task"]
@@ -181,8 +183,10 @@ def align_tasks(docs: TableShape, scores: TableShape) -> None:
 def _divides(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str], name: str
 ) -> bool:
-    """Whether a column can name tasks: each value of enough documents, and each document of one value,
-    unless ids begin anew in each task."""
+    """Whether a column can name tasks.
+
+    Each value needs enough documents, and each document one value, unless ids begin anew in each task.
+    """
     keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
     texts = {ours: "NULL" if theirs is None else shape.table.text(theirs) for ours, theirs in keys.items()}
     ids = [texts["doc_id"], texts["question"]]
@@ -209,7 +213,8 @@ def _divides(
 
 
 def _find_choice_columns(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
-    """Columns named after choices: by letters from A or, with a prefix, by numbers from 0 or 1."""
+    """The given columns that are named after choices: by letters from A or, with a prefix, by numbers from 0
+    or 1."""
     for prefix in prefixes:
         for mark, first in [(m, f) for m in ("_", "", ".") for f in "a01"] if prefix else [("", "a")]:
             names = (
@@ -223,7 +228,7 @@ def _find_choice_columns(called: Mapping[str, str], prefixes: Sequence[str]) -> 
 
 
 def _are_numbers(scratch: duckdb.DuckDBPyConnection, table: RawTable, names: Sequence[str]) -> bool:
-    """Whether most of what columns hold are numbers."""
+    """Whether most values of these columns are numbers."""
     if not names:
         return False
     scratch.register("raw", table.rows)

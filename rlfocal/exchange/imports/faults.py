@@ -1,4 +1,4 @@
-"""What is wrong with the rows that an import has read, of all kinds at once."""
+"""Faults of the rows that an import has read, of all kinds at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def add_faults(
 ) -> None:
     """Adds (row, reason) to the faults of `docs` or `scores`; row 0 stands for the whole table.
 
-    Those of one step and table are of one kind, and of a row's faults that of the lowest step counts."""
+    `step` is the number of the check, and all its faults are of one kind. Of a row's faults, only that of the
+    lowest step is reported.
+    """
     if faults:
         rows, reasons = zip(*faults, strict=True)
         scratch.register("found", pa.table({"row": rows, "reason": reasons}))
@@ -43,13 +45,13 @@ def list_faults(scratch: duckdb.DuckDBPyConnection, place: Callable[[int, str], 
 
 
 def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
-    """The one number that a statement gives."""
+    """The one number that an SQL query returns."""
     row = scratch.execute(sql).fetchone()
     return int(row[0]) if row else 0
 
 
 def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[str], str | None]) -> None:
-    """The table `canonical`: answers and gold answers in the form in which they are compared."""
+    """Creates the table `canonical`: answers and gold answers in the form in which they are compared."""
     answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
     given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
     canonical = pa.table(
@@ -64,8 +66,8 @@ def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[s
 
 
 def keep_other_units(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
-    """The table `other_units`: (given, answer, canonical) of answers that are their gold's number in another
-    unit."""
+    """Creates the table `other_units`: (given, answer, canonical) of answers that state the gold's number in
+    another unit."""
     scratch.execute(
         "CREATE OR REPLACE TEMP TABLE other_units (given VARCHAR, answer VARCHAR, canonical VARCHAR)"
     )
@@ -81,7 +83,7 @@ def keep_other_units(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
 
 
 def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
-    """Finds gold answers that no answer can equal."""
+    """Adds a fault for each gold answer that no answer can equal."""
     as_is = "" if rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
     scratch.execute(
         "INSERT INTO faults SELECT 90, 'docs', row, format('gold ''{}'' holds no answer to compare{}', "
@@ -91,7 +93,7 @@ def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
 
 
 def check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
-    """Finds models that lack documents, where every row of theirs belongs to one."""
+    """Adds a fault for each model that lacks documents, if all its rows belong to known documents."""
     scratch.execute(
         """INSERT INTO faults
         SELECT 91, 'docs', min(row), format(

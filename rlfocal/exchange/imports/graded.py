@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def report_progress(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
-    """The items, whose share is reported before each."""
+    """Yields the items, and reports the share done before each."""
     for number, item in enumerate(items):
         if on_progress is not None:
             on_progress(number / len(items))
@@ -56,7 +56,7 @@ def refuse_bad_row(where: str) -> Iterator[None]:
 
 
 UNKNOWN_GOLD = "unknown right answer"
-"""Stands for the gold answer if none is given and no answer graded right says anything."""
+"""Stands for the gold answer if none is given and no answer that was graded right has a text."""
 
 _NOTES = {
     "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
@@ -83,7 +83,7 @@ class GradedAnswer:
 
 @dataclass
 class GradedRows(Source):
-    """Rows that were read one by one: what they are stored as is decided when all of them are known."""
+    """Rows that were read one by one. What is stored of them is decided once all are known."""
 
     docs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class GradedRows(Source):
     _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """(row, answer) by their document's row"""
+    """(row, answer), by the row of the answer's document"""
 
     def row(self, where: str, number: int) -> int:
         """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
@@ -142,8 +142,11 @@ class GradedRows(Source):
             scratch.unregister("given")
 
     def settle(self) -> None:
-        """Fills `scores`, and the gold answers that `docs` lack. Where grades differ from what a comparison
-        would say, the source's grade is how the benchmark's answers are compared."""
+        """Fills `scores`, and the gold answers that `docs` lack.
+
+        Where grades contradict a comparison of texts, the benchmark's answers are compared by the source's
+        grade.
+        """
         counts = dict.fromkeys(_NOTES, 0)
         by_source = set()
         for document in self.docs:
@@ -176,18 +179,18 @@ def is_right(score: Any) -> bool | None:
 
 
 def forms(*texts: str | None) -> tuple[str, ...]:
-    """The canonical forms of texts, each once, in order; those without an answer left out."""
+    """The canonical forms of texts, each once, in order; texts without an answer are left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
 def _most_common_answer(answers: Iterable[GradedAnswer]) -> str:
-    """What most right answers say; ties: the alphabetically first."""
+    """The text that most right answers have; ties: the alphabetically first."""
     counts = Counter(answer.texts[0] for answer in answers if answer.right and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
-    """Columns of the table `scores`, without the keys."""
+    """An answer's columns of the table `scores`, without the keys."""
     stored = gold if answer.right else next((form for form in answer.texts if form != gold), None)
     return {
         "model": answer.model,

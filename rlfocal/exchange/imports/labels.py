@@ -1,4 +1,4 @@
-"""Corrected labels of stored documents, from a file."""
+"""Corrections of stored documents' labels, read from a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ LABEL_COLUMNS = KEY_COLUMNS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 
 def read_labels(path: str | Path) -> tuple[pa.Table, int]:
-    """Rows of a Parquet, CSV or JSONL file, with a number each, and how many more nobody has filled in: they
-    have neither label nor gold. Raises InputError if a row is wrong, or none is filled in."""
+    """Rows of a Parquet, CSV or JSONL file, numbered, and how many further rows nobody has filled in.
+
+    A row that is not filled in has neither label nor gold. Raises InputError if a row is wrong, or none is
+    filled in.
+    """
     with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "labels", Path(path), LABEL_COLUMNS, tuple(KEY_COLUMNS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
@@ -38,5 +41,5 @@ def read_labels(path: str | Path) -> tuple[pa.Table, int]:
 
 
 def correct(warehouse: Warehouse, labels: pa.Table, path: str | Path) -> int:
-    """Corrects labels and golds as the rows of a file say; returns how many changed. All of them, or none."""
+    """Corrects labels and golds by the rows of a file: all of them, or none. Returns how many changed."""
     return correct_labels(warehouse, labels, lambda row: f"{path}, row {row}")

@@ -1,4 +1,5 @@
-"""`import lm-eval`: the samples that lm-eval's --log_samples wrote, the leaderboard's among them."""
+"""`import lm-eval`: reads the samples that lm-eval wrote with --log_samples, the Open LLM Leaderboard's among
+them."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ def import_lm_eval(
 ) -> GradedRows:
     """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
-    `paths`: folders, files of samples or hub ids; `model` and `benchmark` are named by the logs otherwise.
-    Choices come with their log-likelihoods, generated texts with their grade. Importing the
-    same logs again changes nothing; of several runs of one task the latest counts.
+    `paths`: folders, files of samples or hub ids. `model` and `benchmark`: names in place of those in the
+    logs. Choices come with their log-likelihoods, generated texts with their grade. Importing the same logs
+    again changes nothing. Of several runs of one task, the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows(
@@ -89,7 +90,7 @@ class _Place(NamedTuple):
     confidential: bool
     train_docs: int | None
     about: dict[str, str | None]
-    """What is known of the benchmark: columns of `benchmarks`."""
+    """The benchmark's columns of the table `benchmarks` that the log has."""
 
 
 def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
@@ -118,10 +119,10 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
 
 
 def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
-    """A document's texts, as the log grades them.
+    """The texts for one document, as the log grades them.
 
-    Of several texts the log grades what its filter made of them together. They are kept one by one where the
-    most frequent answer is right as the log says; else one answer stands for them.
+    Of several texts, the log grades what its filter made of all. They are kept one by one where the most
+    frequent answer has that grade. Otherwise one answer stands for all.
     """
     if (logged_answer := logged.answer) is None:
         return []
@@ -149,7 +150,8 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
 
 
 def _forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
-    """What a text says: a number where that is asked for, else what the log's filter found, or we find."""
+    """The canonical forms of a text: a number where the gold is one, else what the log's filter found, or our
+    own reader."""
     [text] = logged_answer.texts
     if not logged_answer.is_comparable:
         return ()
@@ -184,7 +186,10 @@ def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
 
 
 def _benchmarks_by_task() -> dict[str, tuple[Benchmark, str]]:
-    """lm-eval's task names, with the benchmark and its name for the task; variants (@) are not guessed."""
+    """By lm-eval's name of a task, the benchmark and its name for the task.
+
+    Variants (names with @) are left out.
+    """
     return {
         name: (benchmark, task)
         for benchmark in load_benchmarks().values()

@@ -1,4 +1,4 @@
-"""What an import says of figures that cannot be, with the likely cause and the way on."""
+"""Notes of an import on implausible figures, each with its likely cause and what to do."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from warehouse.comparison import measure
 from warehouse.scripts import script
 
 MIN_DOCUMENTS = 30
-"""Documents below which accuracy is not compared with guessing."""
+"""The fewest documents for which accuracy is compared with guessing."""
 MIN_ANSWERED = 3
-"""Documents below which it may be chance that no answer is right."""
+"""The fewest documents for a note that no answer is right; with fewer, it may be chance."""
 NEAR_GUESSING = 0.025
 GUESSING_LEVEL = 1e-6
-"""Probabilities of an accuracy as high, or as low, by guessing."""
+"""If guessing is less likely than this to reach an accuracy as high, or as low, the accuracy is implausible.
+"""
 MANY_TIES = 0.1
 MAX_MASS = 1.5
-"""The largest plausible sum of the choices' probabilities: above 1 only if one choice begins like another."""
+"""The largest plausible sum of the choices' probabilities.
+
+It exceeds 1 only if one choice begins like another.
+"""
 
 
 @dataclass(frozen=True)
 class Plausibility:
-    """One model's row of imports/plausibility.sql."""
+    """One model's figures, as imports/plausibility.sql returns them."""
 
     benchmark: str
     model: str
@@ -40,7 +44,8 @@ class Plausibility:
     n_tied: int
     n_different: int
     n_unlike: int
-    """Sets of scores beyond the first of each size; 0 where scores only change places."""
+    """How many sets of scores there are, beyond one for each number of choices; 0 where scores only change
+    places."""
     mass: float | None
     n_least: int
     n_before: int
@@ -48,18 +53,21 @@ class Plausibility:
 
     @property
     def has_scores(self) -> bool:
-        """Whether its scores tell choices and documents apart."""
+        """Whether the model's scores differ between choices and between documents."""
         return self.n_flat < self.n and (self.n_different > 1 or self.n < MIN_ANSWERED)
 
     def is_better(self, n_right: int) -> bool:
-        """Whether so many right ones are clearly more than guessing gives."""
+        """Whether `n_right` right answers are clearly more than guessing gives."""
         return bool(bdtrc(n_right - 1, self.n, self.guessing) < GUESSING_LEVEL)
 
 
 def note_implausible(
     scratch: duckdb.DuckDBPyConnection, *, are_logs: bool, are_probabilities: bool
 ) -> list[str]:
-    """A sentence for each thing that cannot be. `are_logs`: scores are log-likelihoods after one prompt."""
+    """A sentence for each implausible figure.
+
+    `are_logs`: whether scores are log-likelihoods after one prompt.
+    """
     of_benchmarks: dict[str, list[Plausibility]] = defaultdict(list)
     for row in scratch.execute(script("imports/plausibility")).fetchall():
         of_benchmarks[row[0]].append(Plausibility(*row))
@@ -127,7 +135,7 @@ def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
 
 
 def _likely_cause(models: Sequence[Plausibility]) -> str:
-    """Another reading under which a model would be right, or where to look."""
+    """Words on the likely cause: a reading under which a model would be right, or a place to look."""
     readings = {
         "n_least": "The lowest score would be right on {} % of {}: these may be losses, so change their sign",
         "n_before": "Labels less 1 would be right on {} % of {}: they may count from 1",

@@ -42,7 +42,7 @@ INSERT INTO faults SELECT 62, 'docs', row, format(
     '--comparison exact', gold)
 FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST_PATTERN}')
 """
-"""Prints of lists of texts, which no answer equals."""
+"""SQL that adds a fault for golds that are printed lists of texts, because no answer equals one."""
 _LIKE_PROBABILITIES = """
 SELECT
     min(row), benchmark, model,
@@ -73,10 +73,10 @@ def import_predictions(
     """Import per-choice scores or answers: CSV, Parquet, JSONL, Arrow or a data frame. All or nothing.
 
     `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`, or of one `table`
-    for documents and scores. Scores are a list, a column a choice, or a row a choice; labels indices, letters
-    or texts of choices; ids numbers or texts. Without a column `split`, a hash of its id makes a document
-    train or test, 80 % of each task train; with split="first", the first 80 % are. Importing the same again
-    changes nothing.
+    for documents and scores. Scores are a list, a column a choice, or a row a choice. Labels are indices,
+    letters or texts of choices. Ids are numbers or texts. Without a column `split`, a hash of its id makes a
+    document train or test; 80 % of each task are train. With split="first", the first 80 % are. Importing the
+    same again changes nothing.
     """
     described = table if docs is None else docs
     if described is None or (docs is not None and table is not None):
@@ -163,8 +163,11 @@ class _Files(Source):
         return f"{self.opened[table].title}, row {row}" if row else self.opened[table].title
 
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes probabilities log-probs. Scores that add up as probabilities do and are not said to be any
-        are a fault; what lies between 0 and 1 and does not add up is taken, with a note."""
+        """Turns probabilities into log-probs.
+
+        Scores that sum to 1 as probabilities do are a fault, unless they are said to be probabilities. Scores
+        between 0 and 1 that do not sum to 1 are taken, with a note.
+        """
         if self.scale == "probability":
             scratch.execute(
                 "INSERT INTO faults SELECT 76, 'scores', row, format('{} are not all probabilities, from 0 "

@@ -1,4 +1,4 @@
-"""Models' prices from a file, or from the list that is shipped: public list prices, with date and source."""
+"""Models' prices from a file, or from the shipped list of public list prices, with date and source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warehouse import Warehouse
 
 SHIPPED_PRICES = Path(__file__).with_name("prices.csv")
 PROMPT_TOKENS, ANSWERED_TOKENS = 800, 200
-"""Tokens of the query that a flat price is of, where a file has prices per million tokens alone."""
+"""The tokens of one query, from which a flat price is made if a file has only prices per million tokens."""
 _COLUMN_TYPES = {
     "model": "VARCHAR",
     "price": "DOUBLE",

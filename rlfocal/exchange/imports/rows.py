@@ -1,6 +1,6 @@
 """Rows of any import: checked against each other, then written in one transaction, or all refused.
 
-A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number for every row.
+A scratch DuckDB holds the rows as two tables, `docs` and `scores`, with a number for every row.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ SCORE_COLUMNS = KEY_COLUMNS | {
 }
 P = ParamSpec("P")
 Split = Literal["hash", "first"]
-"""Which documents of a task train where the file has no split: those drawn by a hash of their ids, or the
+"""Which documents of a task are train where the file has no split: those drawn by a hash of their ids, or the
 first."""
 SourceT = TypeVar("SourceT", bound="Source")
 OnProgress = Callable[[float], None] | None
-"""Called with the share that has been read, 0 to 1."""
+"""A function that is called with the share of rows that has been read, 0 to 1."""
 
 BATCH_DOCS = 500_000
-"""Documents whose answers are written at once: those of a larger import do not fit into memory together."""
+"""Documents whose answers are written at once. Answers of many more do not fit into memory together."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ class ImportReport:
     n_unchanged: int
     """Partitions that were in the warehouse already."""
     n_unscored: int
-    """Described documents that no model scored: left out."""
+    """Documents that were left out because no model scored them."""
     n_unanswered: int
-    """Sampled answers that are empty or hold no answer: graded as wrong."""
+    """Answers that are empty or hold no answer. They are graded as wrong."""
     missing: tuple[tuple[str, str, int], ...]
-    """(benchmark, model, documents it has no row for), admitted by allow_missing."""
+    """(benchmark, model, n) of models that lack n documents, which `allow_missing` admits."""
     left: tuple[str, ...] = ()
-    """What else was left out, and why."""
+    """A sentence for everything else that was left out, with the reason."""
     uneven: tuple[tuple[str, str, str, int, int], ...] = ()
     """(benchmark, task, model, fewest, most): answers per document, where their number differs."""
     notes: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class ImportReport:
     n_replaced: int = 0
     """The number of written partitions that replaced different stored rows."""
     columns: tuple[str, ...] = ()
-    """What the columns of each given table were taken as."""
+    """A sentence for each given table: what its columns were taken as."""
 
     def __str__(self) -> str:
         taken = (
@@ -145,33 +145,33 @@ class Source(ABC):
     """The files or folders that a message about all rows names."""
     allow_missing: bool
     left: list[str] = field(default_factory=list)
-    """What else is left out, and why."""
+    """A sentence for everything else that is left out, with the reason."""
     notes: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     details: dict[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
     facts: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored."""
+    """Rows of the tables `benchmarks` and `tasks`, by the table's name. A None leaves the stored value."""
     models: pa.Table | None = None
-    """Rows of `models`, which replace stored ones."""
+    """Rows of the table `models`, which replace stored ones."""
     prompts: pa.Table | None = None
-    """Rows of `prompts`; prompts that are stored already stay as they are."""
+    """Rows of the table `prompts`. Stored prompts stay as they are."""
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Models' names in the warehouse, by their files or the names they have there."""
+    """Models' names in the warehouse, by the names of their files or their names there."""
     columns: list[str] = field(default_factory=list)
-    """What the columns of each given table were taken as."""
+    """A sentence for each given table: what its columns were taken as."""
     ids_are_texts: bool = False
-    """Whether documents are known by source_id or their question, and doc_id is only their place."""
+    """Whether documents are identified by source_id or question; doc_id is then only a position."""
     differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By benchmark: how unused columns differ between train and test by more than chance."""
+    """By benchmark, sentences on unused columns that differ between train and test by more than chance."""
     are_logs: bool = False
     """Whether scores are log-likelihoods of texts after one prompt."""
     are_probabilities: bool = False
     """Whether scores were given as probabilities."""
     in_order: bool = False
-    """Whether the first documents of each task train; else a hash of their ids draws them."""
+    """Whether the first documents of each task are train; if not, a hash of their ids draws them."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -191,7 +191,10 @@ class Importer(Generic[P, SourceT]):
 
     @contextmanager
     def read(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[CheckedRows]:
-        """Reads and checks, before any warehouse is created. Raises InputError with a wrong row's place."""
+        """Reads and checks a source, before any warehouse is created.
+
+        Raises InputError, which names the wrong rows.
+        """
         source = self.gather(*args, **kwargs)
         with closing(duckdb.connect(config=memory_settings())) as scratch:
             scratch.execute("CREATE TEMP TABLE faults (step INT, file VARCHAR, row BIGINT, reason VARCHAR)")
@@ -244,7 +247,7 @@ class CheckedRows:
         return _report(self.scratch, len(new), n_replaced, self.source)
 
     def _compare_columns(self) -> None:
-        """Finds columns that are not used and that tell train from test: nothing else stores them."""
+        """Adds a note on unused columns that differ between train and test, because they are not stored."""
         of_benchmarks: dict[str, list[Share]] = defaultdict(list)
         for benchmark, *share in self.scratch.execute(script("imports/unused_shares")).fetchall():
             of_benchmarks[benchmark].append(Share(*share))
@@ -258,7 +261,10 @@ def title_source(paths: Sequence[str | Path]) -> str:
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
-    """Checks `docs` and `scores`. Raises InputError for the fault, or with a note for each kind of fault."""
+    """Checks `docs` and `scores`.
+
+    Raises InputError for a single fault, or with a note for each kind of fault.
+    """
     _rename(scratch, source.names)
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
@@ -293,8 +299,10 @@ def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
 
 
 def _compare_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Answers to documents of earlier versions are compared as those were, which kept no signs or brackets
-    at the ends of a text."""
+    """Compares answers to stored documents as the version that stored them did.
+
+    Earlier versions dropped signs and brackets at the ends of a text.
+    """
     if source.rule is not Rule.DEFAULT:
         return
     stored = warehouse.query(
@@ -321,7 +329,8 @@ def _compare_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, wareh
 
 
 def _measure_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """New answers in another unit than their gold's are right where earlier versions stored such as right."""
+    """Grades new answers in another unit than their gold's as earlier versions did, where these stored some
+    as right."""
     golds = scratch.execute(
         "SELECT DISTINCT benchmark, task, doc_id, given FROM documents SEMI JOIN other_units USING (given)"
     ).to_arrow_table()
@@ -343,7 +352,7 @@ def _measure_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, wareh
 
 
 def _split_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Documents in the warehouse stay train or test, unless the import says otherwise."""
+    """Keeps stored documents in train or test, unless the import says otherwise."""
     stored = warehouse.query(
         "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
         [list(_names(scratch, "benchmark"))],
@@ -356,7 +365,8 @@ def _split_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehou
 
 
 def _number_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Documents may come in another order than those of models that were imported before."""
+    """Gives documents their stored numbers, because they may come in another order than in earlier
+    imports."""
     stored = warehouse.query(
         "SELECT benchmark, task, source_id, min(doc_id) AS doc_id FROM docs WHERE source_id IS NOT NULL "
         "AND list_contains(?, benchmark) GROUP BY ALL HAVING count(*) = 1",
@@ -370,7 +380,7 @@ def _number_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, wareho
 
 
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
-    """Gives models their names in the warehouse."""
+    """Renames models to their names in the warehouse."""
     there = _names(scratch, "model")
     if names:  # all at once, or two that change places would become one
         scratch.register("renamed", pa.table({"before": list(names), "after": list(names.values())}))
@@ -425,14 +435,14 @@ def _write(
 
 
 def _want(scratch: duckdb.DuckDBPyConnection, partitions: list[dict[str, Any]]) -> None:
-    """Names partitions in temp.wanted, from which the scripts write."""
+    """Lists partitions in temp.wanted, which the SQL scripts read."""
     scratch.register("named", pa.Table.from_pylist(partitions))
     scratch.execute("CREATE OR REPLACE TEMP TABLE wanted AS SELECT benchmark, task, model FROM named")
     scratch.unregister("named")
 
 
 def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Partitions in the order in which they are stored, as many at once as memory is meant for."""
+    """Batches of partitions in storage order, each of about BATCH_DOCS documents."""
     batch: list[dict[str, Any]] = []
     held = 0
     for partition in sorted(partitions, key=lambda p: (p["benchmark"], p["task"], p["model"])):
@@ -466,7 +476,7 @@ def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
 
 
 def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
-    """Raises InputError if a task now has more documents than a stored model answered."""
+    """Raises InputError if a task now has more documents than its stored answers cover."""
     warehouse.connection.register("imported", pa.Table.from_pylist(new))
     uneven = warehouse.connection.execute(script("imports/uneven_partition")).fetchone()
     warehouse.connection.unregister("imported")

@@ -1,7 +1,7 @@
-"""People's tables as they are, made into the two that an import checks: `docs` and `scores`.
+"""Turns given tables of any shape into the two that an import checks: `docs` and `scores`.
 
 A table may describe documents, hold scores, or both. Scores of choices are a list, a column a choice, or a
-row a choice; right choices are indices, letters or texts; documents have numbers or any texts as ids.
+row a choice. Labels are indices, letters or texts. Ids are numbers or any texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMN
 from warehouse.scripts import quote
 
 _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
-"""Columns that a table needs, and what else can be given for one."""
+"""Columns that a table needs, each with the option that can stand for it."""
 _MACROS = rf"""
 CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS BIGINT);
 CREATE TEMP MACRO letter(t) AS
@@ -41,7 +41,7 @@ _CHOICE_NAMES = {
     "texts": "the text of one of its choices",
     "letters": "a letter",
 }
-"""How a column may name a choice, and what such a name is then."""
+"""By how a column names choices, the words for such a name."""
 
 
 def load_shapes(
@@ -55,10 +55,10 @@ def load_shapes(
     model: str | None,
     in_order: bool,
 ) -> list[TableShape]:
-    """Creates `docs` and `scores` from a table of each, or from one of both; faults go into `faults`.
+    """Creates `docs` and `scores` from a table of each, or from one of both; adds faults to `faults`.
 
-    `renamed` has ours for some of their columns, `names` for some of their models. `benchmark` is that of all
-    documents, `model` the one of a table that does not name any. `in_order`: the order of rows has a meaning.
+    `renamed`: by given column, ours. `names`: by given model, ours. `benchmark`: that of all documents.
+    `model`: the one model of a table that names none. `in_order`: whether the order of rows has a meaning.
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
@@ -91,7 +91,7 @@ def load_shapes(
 
 
 def _list_of(columns: Sequence[str], prefix: str) -> str | None:
-    """SQL of the list of numbered columns up to the last that is not NULL; None where there are none."""
+    """SQL of a list of the numbered columns, up to the last that is not NULL; None without such columns."""
     if not columns:
         return None
     whole = ", ".join(f"{prefix}{number}" for number in range(len(columns)))
@@ -104,7 +104,8 @@ def _list_of(columns: Sequence[str], prefix: str) -> str | None:
 def _read(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, given_names: Mapping[str, str | None]
 ) -> None:
-    """Creates given_docs or given_scores: typed, with benchmark, task, document and model in each row."""
+    """Creates the table given_docs or given_scores: typed, with benchmark, task, document and model in each
+    row."""
     theirs, file = shape.theirs, shape.holds[0]
     sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
     sources |= {f"worded{number}": name for number, name in enumerate(shape.worded)}
@@ -158,8 +159,11 @@ def _read(
 
 
 def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *, in_order: bool) -> bool:
-    """Creates numbered_docs and numbered_scores, whose doc_id is a number and `named` the given one; returns
-    whether ids are texts. Documents with such ids are numbered as they come, or in the order of their ids."""
+    """Creates numbered_docs and numbered_scores; returns whether ids are texts.
+
+    `doc_id` is a number, and `named` the given id. Texts are numbered in the order of rows if `in_order`,
+    else in their own order.
+    """
     order = "min(row)" if in_order else "doc_id"
     most = "SELECT 2 * count(*) FILTER (whole(doc_id) IS NULL) > count(*)"
     has_texts = bool(count(scratch, f"{most} FROM given_docs WHERE doc_id IS NOT NULL"))
@@ -191,7 +195,7 @@ def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *,
 
 
 def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_texts: bool) -> None:
-    """Creates the table `described`: a row for each document, with its label as it is written."""
+    """Creates the table `described`: a row for each document, with its label as the file writes it."""
     choices = _list_of(shape.worded, "worded") or "choices"
     named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.theirs else "source_id"
     rows = f"SELECT * REPLACE ({choices} AS choices, {named} AS source_id) FROM numbered_docs"
@@ -216,8 +220,10 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
 
 
 def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
-    """Creates unused: (row, name, value) of each column of the documents' table that is none of ours, by the
-    first row of a document, where all of a document's rows say one thing."""
+    """Creates the table `unused`: (row, name, value) of the documents' columns that are none of ours.
+
+    `row` is a document's first. A value is kept where all rows of the document have the same.
+    """
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
     scratch.register("raw", shape.table.rows)
     row = "row" if shape.table.is_json else "row_number() OVER ()"
@@ -232,7 +238,10 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
 
 
 def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
-    """What most values of a column are, of _CHOICE; None where there are none. `choices` are the texts."""
+    """How most values of a column name choices, a key of _CHOICE_NAMES; None without values.
+
+    `choices` are the texts.
+    """
     counted = scratch.execute(
         f"SELECT count({name}), count(*) FILTER (coalesce(whole({name}) < len(choices), "
         f"whole({name}) IS NOT NULL)), count(*) FILTER (list_contains(choices, {name})), "
@@ -246,7 +255,7 @@ def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | No
 
 
 def _position(kind: str, name: str) -> str:
-    """SQL of the index that a choice's name means; NULL where it is none."""
+    """SQL of the index of the choice that a column's value names; NULL where it names none."""
     return {
         "indices": f"whole({name})",
         "texts": f"list_position(choices, {name}) - 1",
@@ -255,8 +264,11 @@ def _position(kind: str, name: str) -> str:
 
 
 def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mapping[str, str]) -> int:
-    """Creates scores from a row a choice; returns the lowest index, 0 or 1. Texts stand in the order in which
-    they first come. `names`: ours of models, for faults."""
+    """Creates `scores` from a table with a row a choice; returns the lowest index, 0 or 1.
+
+    Choices that are texts stand in the order in which they first come. `names`: our names of models, for
+    faults.
+    """
     words = "count(whole(choice)) + count(letter(choice)) < count(*)"
     if count(scratch, f"SELECT {words} FROM numbered_scores"):
         scratch.execute(
@@ -301,7 +313,7 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mappin
 
 
 def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: int) -> None:
-    """Creates docs, whose labels are indices from 0."""
+    """Creates `docs`, with labels as indices from 0."""
     kind = _kind(scratch, "described", "label") or "indices"
     position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
     # Out of range where it cannot be read: a document without a label would be one of answers.

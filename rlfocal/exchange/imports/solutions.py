@@ -1,4 +1,4 @@
-"""Golds and answers that are whole solutions, read where they mark their answer."""
+"""Reads golds and answers that are whole solutions, where they mark their answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def read_marked_answer(solution: str) -> str | None:
 
 
 def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
-    """Leaves of solutions in `docs` and `scores` what they mark; a note on each. Answers' texts stay."""
+    """Replaces solutions in `docs` and `scores` by their marked answers; returns a note on each table.
+
+    Answers' texts stay.
+    """
     notes = []
     for table, column, noun in (("docs", "gold", "gold"), ("scores", "answer", "answer")):
         rows = scratch.execute(

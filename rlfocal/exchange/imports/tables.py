@@ -1,4 +1,4 @@
-"""`import tables`: what `export tables` wrote, into another warehouse, complete and checked."""
+"""`import tables`: reads what `export tables` wrote into another warehouse, complete and checked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from warehouse.store import PartitionKey
 
 _RUN_TABLES = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out", "promise_looks")
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
-"""Tables of which a stored row stays as it is."""
+"""Tables whose stored rows an import never replaces."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **TABLE_KEYS,
     **dict.fromkeys(_RUN_TABLES, ("run_id",)),
 }
-"""The columns that tell whether a given row is stored."""
+"""By table, the columns that identify a row."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
 
 
 def _query_missing(table: str) -> str:
-    """A query of the given rows that the warehouse lacks."""
+    """SQL of the given rows that the warehouse lacks."""
     columns = ", ".join(_IDENTIFIED_BY[table])
     return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
 

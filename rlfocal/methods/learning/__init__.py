@@ -1,1 +1,2 @@
-"""What trained methods share: networks, question features, checkpoints, agents and their Router."""
+"""What trained methods share: networks, question features, checkpoints, agents and their drivers for a
+Router."""

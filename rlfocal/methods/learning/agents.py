@@ -1,5 +1,7 @@
-"""What trained agents have in common: how they are asked, within a budget or by a Router, and the vote of the
-models that are good now, which they are compared with as labels come in."""
+"""What trained agents share: how they decide within a budget, and how a Router asks them.
+
+It also has the vote of the models that are good now, with which agents are compared as labels come in.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,27 @@ from rlfocal.data.outputs import FusedAnswer, QueryOutputs, nothing_given
 from rlfocal.data.policy import Budget, Decisions, Episode
 
 Progress = Callable[[float], None]
-"""Called with the finished share of a training, 0 to 1."""
+"""A function that is called with the finished share of a training, 0 to 1."""
 
 
 class FusionAttribution(NamedTuple):
-    """Fusion's answers to T documents, and its view of each slot and model."""
+    """Fusion's answers to T documents, with its probability of each slot and each model's contribution."""
 
     slots: Ints
-    """(T,) the slots answered, as `Calls` numbers them; -1 for no answer"""
+    """(T,) the answered slots, numbered as `Calls` does; -1 for no answer."""
     distribution: Floats
     """(T, C) Fusion's probability that each slot is right; all 0 without an answer"""
     pulls: Floats | None
-    """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
-    on average, in nats; 0 for models that were not asked. None where logits are not a sum over models."""
+    """(T, N) what a model's outputs add to the logit of the answer, less what they add to the other slots on
+    average.
+
+    In nats; 0 for models that were not asked. None where logits are not a sum over models.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedAgents(ABC):
-    """One seed's agents; they see only the answers of the models they call."""
+    """The agents of one seed. They see only the answers of the models that they call."""
 
     method: str
     """The method's name in `evaluations.method`."""
@@ -50,17 +55,17 @@ class TrainedAgents(ABC):
     history: tuple[Episode, ...]
     config: Any
     prices: tuple[float, ...] = ()
-    """(N,) today's cents per 1,000 queries, NaN where unknown; a checkpoint holds none."""
+    """(N,) today's cents per 1,000 queries, NaN where unknown. A checkpoint holds no prices."""
 
     @abstractmethod
     def decide_online(self, documents: Dataset) -> Decisions:
-        """Act on T documents in order, learning each label after its answer; the agents stay as they are.
+        """Decides on T documents in order, learning each label after its answer; the agents stay as they are.
 
         Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
     def document(self, question: str, task: str, given: QueryOutputs | None = None) -> Dataset:
-        """A query to a Router, with what was given so far or nothing, as `decide` sees documents."""
+        """A Router's query in the form that `decide` takes, with the outputs given so far, if any."""
         given = nothing_given(len(self.models)) if given is None else given
         n, width = given.probs.shape
         return Dataset(
@@ -83,17 +88,18 @@ class TrainedAgents(ABC):
 
     @abstractmethod
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
+        """Decides on T documents in order, with everything as it was at the end of train and without labels.
 
-        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum. For
-        models that are down others stand in, as for a Router, whatever a budget in cents says.
+        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum.
+        Other models stand in for those that are down, as for a Router, whatever a budget in cents says.
         Raises InputError as `decide_online` does.
         """
 
     @abstractmethod
     def account(self, calls: Calls) -> FusionAttribution:
-        """Act as `decide` does, and tell how the answers came about. Raises InputError as `decide_online`
-        does.
+        """Decides as `decide` does, and attributes each answer to models.
+
+        Raises InputError as `decide_online` does.
         """
 
     def hold_to_budget(self, budget: Budget) -> BudgetedAgents | None:
@@ -107,8 +113,10 @@ class TrainedAgents(ABC):
 
     @abstractmethod
     def least_cost(self, costs: Floats | None) -> float:
-        """The least that a document costs where calls have `costs` (N,), or 1 each; infinite for agents that
-        cannot keep to a limit."""
+        """The least cost of a document, where calls cost `costs` (N,), or 1 each.
+
+        Infinite for agents that cannot keep to a limit.
+        """
 
 
 @dataclass(frozen=True)
@@ -118,17 +126,17 @@ class BudgetedAgents:
     agents: TrainedAgents
     most: float
     costs: Floats | None
-    """(N,) the cost of a call of each model; None: 1 each"""
+    """(N,) the cost of a call of each model; None: 1 each."""
 
     def decide(self, calls: Calls) -> Answers:
         return self.agents.decide(calls, self.most, self.costs)
 
 
 class Driver(Protocol):
-    """One seed's agents, asked one query at a time."""
+    """The agents of one seed, asked one query at a time."""
 
     def tracker(self) -> Tracker:
-        """Where learning from labels starts."""
+        """A tracker as it is before any label."""
         ...
 
     def begin(self, question: str, task: str) -> None:
@@ -136,7 +144,7 @@ class Driver(Protocol):
         ...
 
     def forget(self) -> None:
-        """Answers to this query have changed; whatever was derived from them is dropped."""
+        """Drops all that was derived from this query's answers, because they have changed."""
         ...
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
@@ -144,7 +152,7 @@ class Driver(Protocol):
         ...
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
-        """The slot, and how likely it is right."""
+        """The answered slot, and the probability that it is right."""
         ...
 
 
@@ -159,8 +167,10 @@ def check_train(train: Dataset) -> None:
 
 
 def order_by_answers(train: Dataset) -> Ints:
-    """(N,) the models' positions by falling accuracy, ties by a digest of what they answered to the train
-    documents, so that no fit depends on their names or places."""
+    """(N,) the models' positions by falling accuracy on train; ties: by a digest of their answers.
+
+    So no fit depends on models' names or places.
+    """
     digests = []
     for model in range(len(train.models)):
         digest = sha256()
@@ -195,19 +205,19 @@ def refuse_broken(documents: Dataset) -> None:
 
 
 LABEL_MEMORY = 100.0
-"""Number of labels after which an observation counts 1/e."""
+"""After so many labels, an observation counts 1/e."""
 COMPARISON_MEMORY = 20.0
-"""Number of comparisons of agents and team after which one counts 1/e."""
+"""After so many comparisons of agents and team, one counts 1/e."""
 LEAD_STANDARD_ERRORS = 1.5
-"""Standard errors of those comparisons by which the team has to be ahead.
+"""By so many standard errors of those comparisons, the team has to be ahead.
 
-On 16 constructed streams, a margin of 0 lost 0.2 points to noise where the stream does not turn; with 2,
-answers just after a turn were 3 points worse.
+On 16 constructed streams, a margin of 0 lost 0.2 points to noise where accuracies do not change. With 2,
+answers just after a change were 3 points worse.
 """
 PROBE_SHARE = 0.1
-"""The share of queries on which both agents and team are asked, so as to compare the two."""
+"""The share of queries on which both agents and team are asked, to compare the two."""
 ALARM_PROBE_SHARE = 0.5
-"""The share of queries that are probed while rewards are clearly below what train promised."""
+"""The share of queries on which both are asked while rewards are clearly below those of train."""
 _EXPLORATION_BONUS = 0.5
 _PRIOR_LABELS = 20.0
 
@@ -215,9 +225,9 @@ _PRIOR_LABELS = 20.0
 class Tracker:
     """Tracks which models are good now: accuracies that forget old labels, and a weighted vote of the best.
 
-    What Fusion learned on train is worth nothing once the stream changes; `rl_focal_sequential` then falls
-    back on this vote, and is compared with it as labels come in. N models, teams of `size`; `train_accuracy`
-    (N,) is where it starts.
+    Fusion's training is worth nothing once the stream changes. `rl_focal_sequential` then falls back on this
+    vote, and is compared with it as labels come in. There are N models and teams of `size`; accuracies start
+    at `train_accuracy` (N,).
     """
 
     def __init__(self, train_accuracy: Floats, expected: float, size: int, seed: int) -> None:
@@ -230,17 +240,17 @@ class Tracker:
 
     @property
     def accuracy(self) -> Floats:
-        """(N,) each model's accuracy, old labels forgotten"""
+        """(N,) each model's accuracy, in which old labels count less."""
         accuracy: Floats = self._hits / self._seen
         return accuracy
 
     @property
     def leads(self) -> bool:
-        """Whether the vote of the team has lately been right clearly more often than the trained agents."""
+        """Whether the team's vote has lately been right clearly more often than the trained agents."""
         return self._gain > LEAD_STANDARD_ERRORS * math.sqrt(self._spread)
 
     def team(self, down: Sequence[int] = ()) -> Bools:
-        """(N,) the models with the highest upper confidence bounds; never those that are down."""
+        """(N,) the models with the highest upper confidence bounds, without those that are down."""
         bound = self.accuracy + _EXPLORATION_BONUS / np.sqrt(self._seen)
         bound[list(down)] = -np.inf
         chosen = np.argsort(-bound, kind="stable")[: self._size]
@@ -249,14 +259,14 @@ class Tracker:
         return team
 
     def probes(self) -> bool:
-        """Whether to ask both agents and team this time; more often while rewards fall short."""
+        """Whether to ask both agents and team this time; more often while rewards are low."""
         alarmed = self._recent < self._expected - 0.1
         return bool(self._draw.random() < (ALARM_PROBE_SHARE if alarmed else PROBE_SHARE))
 
     def vote(self, probs: Floats, team: Bools) -> int:
         """The slot with the most of the team's votes, weighted by the log-odds of being right; -1 for none.
 
-        `probs` (N, C) has rows of zeros for models without an answer; probabilities break ties.
+        `probs` (N, C) has rows of zeros for models without an answer. Probabilities break ties.
         """
         members = team & probs.any(axis=1)
         if not members.any():
@@ -270,8 +280,10 @@ class Tracker:
     def learn(
         self, asked: Bools, right: Bools, answered_right: bool, compared: tuple[bool, bool] | None
     ) -> None:
-        """One label: who was asked, who was right, whether the answer was, and, if `compared`, whether agents
-        and team were right."""
+        """Learns from one label: which models were asked, which were right, and whether the answer was.
+
+        `compared`: whether agents and team were right, where both were asked.
+        """
         keep = np.exp(-1 / LABEL_MEMORY)
         self._seen = self._seen * keep + asked
         self._hits = self._hits * keep + (asked & right)

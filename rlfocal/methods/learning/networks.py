@@ -1,4 +1,4 @@
-"""Networks as MAPPO starts them, how their logits become actions, and Adam on all parameters at once."""
+"""Networks initialised as MAPPO does, how their logits become actions, and Adam on all parameters at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADAM_EPSILON = 1e-8
 
 
 class Linear(nn.Module):
-    """A linear layer: Xavier-uniform weights (n_in, n_out), `gain` times as large, and one row of biases."""
+    """A linear layer: Xavier-uniform weights (n_in, n_out) times `gain`, and one row of biases."""
 
     def __init__(self, n_in: int, n_out: int, generator: torch.Generator, gain: float = 1.0) -> None:
         super().__init__()
@@ -61,8 +61,10 @@ class Adam:
             p.data = part.view(p.shape)
 
     def descend(self, loss: Tensor, share: float = 1.0) -> list[Tensor]:
-        """One step down the gradient of the loss, at this share of the rates. Returns the gradient's norm for
-        each network, before it is scaled down."""
+        """Takes one step down the gradient of the loss, at this share of the rates.
+
+        Returns the gradient's norm for each network, before it is scaled down.
+        """
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         return self.step(gradients, share)
 
@@ -79,7 +81,7 @@ class Adam:
         return norms
 
     def _clip(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """(P,) gradients, scaled down network by network, and their norms before."""
+        """(P,) gradients, scaled down network by network, and their norms before that."""
         gradients = torch.cat([g.flatten() for g in by_parameter])
         norms = []
         for own in torch.split(gradients, self._widths):
@@ -89,7 +91,7 @@ class Adam:
         return gradients, norms
 
     def state(self) -> dict[str, Tensor]:
-        """What later steps depend on besides the values themselves."""
+        """What later steps depend on besides the parameters: the moments and the number of steps."""
         return {"mean": self.mean, "square": self.square, "steps": torch.tensor(self.steps)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -101,9 +103,9 @@ class Adam:
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Limits torch to one thread: more cost time for small products, and would change sums.
+    """Limits torch, numpy and scipy to one thread.
 
-    Applies to torch and to numpy's and scipy's linear algebra.
+    More threads cost time on small products, and would change sums.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -118,29 +120,36 @@ SMALLEST_FLOAT = torch.finfo(torch.float32).tiny
 
 
 def logistic_noise(draws: Tensor) -> Tensor:
-    """Noise from uniform draws: a branch whose logit lies above it is asked."""
+    """Logistic noise, from uniform draws. A model is asked where its branch's logit lies above the noise."""
     return torch.logit(draws, eps=1e-7)
 
 
 def gumbel_noise(draws: Tensor) -> Tensor:
-    """Noise from uniform draws: the slot whose logit plus noise is highest is drawn by the softmax."""
+    """Gumbel noise, from uniform draws.
+
+    The slot with the highest sum of logit and noise is a draw of the softmax.
+    """
     return -(-draws.clamp_min(SMALLEST_FLOAT).log()).clamp_min(SMALLEST_FLOAT).log()
 
 
 def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:
-    """(..., N) 1 with the branch's probability, else 0, by logistic noise."""
+    """(..., N) 1 with the probability of the model's branch, else 0, drawn by logistic noise."""
     return (logits > noise).to(logits.dtype)
 
 
 def modal_pool(logits: Tensor) -> Tensor:
-    """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest, for one has to answer."""
+    """(..., N) 1 where asking is likelier than not.
+
+    If that is nowhere, 1 for the likeliest model, because one has to answer.
+    """
     likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     chosen = (logits > 0).long()
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)
 
 
 def move(pool: Tensor, action: Tensor) -> Tensor:
-    """(..., N) the pool after a move: model `action` (...) is added or dropped; N changes nothing."""
+    """(..., N) the pool after a move: model `action` (...) is added or dropped; the action N changes
+    nothing."""
     changes = one_hot(action, pool.shape[-1] + 1)[..., :-1]
     return (pool - changes).abs()
 
@@ -159,7 +168,7 @@ def modal_move(logits: Tensor, pool: Tensor) -> Tensor:
 
 
 def next_modal_pool(logits: Tensor, pool: Tensor) -> Tensor:
-    """The pool that a frozen Decider asks next: by branches, or from N+1 logits by one move."""
+    """(..., N) the pool that a frozen Decider asks next: by its branches or, from N+1 logits, by one move."""
     return modal_pool(logits) if logits.shape[-1] == pool.shape[-1] else modal_move(logits, pool)
 
 
@@ -181,17 +190,17 @@ def modal_answer(logits: Tensor) -> Tensor:
 
 
 def branch_log_probs(logits: Tensor, actions: Tensor) -> Tensor:
-    """log π(a_i|o) of each Bernoulli branch, Eq (5), from `logits` and `actions` (0 or 1): all (..., N)."""
+    """(..., N) log π(a_i|o) of each Bernoulli branch, Eq (5), from `logits` and `actions` (0 or 1)."""
     return logsigmoid(torch.where(actions.bool(), logits, -logits))
 
 
 def branch_entropy(logits: Tensor) -> Tensor:
-    """Entropy of each Bernoulli branch in nats, (..., N)."""
+    """(..., N) the entropy of each Bernoulli branch, in nats."""
     p = torch.sigmoid(logits)
     return -(p * logsigmoid(logits) + (1 - p) * logsigmoid(-logits))
 
 
 def choice_entropy(logits: Tensor) -> Tensor:
-    """Entropy of a categorical policy in nats, (...); slots of probability 0 add nothing."""
+    """(...) the entropy of a categorical policy, in nats; slots of probability 0 add nothing."""
     log_p = torch.log_softmax(logits, -1)
     return -(log_p.exp() * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(-1)

@@ -20,7 +20,10 @@ from rlfocal.methods.learning.store import select_tensors
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
 _KERNEL_FACTOR = 0.1
-"""The kernel's factor on squared distances of standardised surfaces, chosen with the ridge of `curves`."""
+"""The kernel's factor on squared distances of standardised surface features.
+
+It was chosen with the ridge of `curves`.
+"""
 _MIN_DEVIATION = 1e-3
 _HASHER = HashingVectorizer(n_features=N_BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None)
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
@@ -29,13 +32,13 @@ _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 class QueryFeatures(NamedTuple):
     """Turns questions into features; fitted on train questions, without their labels.
 
-    Words are hashed, so no text of a question is kept.
+    Words are hashed, so no text is stored.
     """
 
     surface_mean: Floats
     """(13,) the mean of each surface feature on train"""
     surface_scale: Floats
-    """(13,) 1 / standard deviation; 0 where a number never varies"""
+    """(13,) 1 / standard deviation of each surface feature on train; 0 where it never varies"""
     rarity: Floats
     """(4096,) inverse document frequency of each hashed word or pair of words"""
     directions: Floats
@@ -43,22 +46,23 @@ class QueryFeatures(NamedTuple):
     middle: Floats
     """(D,) the mean train question along the D directions"""
     gate_scale: Floats
-    """(K,) 1 / standard deviation along the first directions"""
+    """(K,) 1 / standard deviation of train questions along the first K directions"""
     landmarks: Floats
-    """(L, 13) surfaces of train questions"""
+    """(L, 13) surface features of L train questions, the landmarks"""
     bends: Floats
-    """(L, D) from kernel values at the landmarks to coordinates whose inner products are kernel values"""
+    """(L, D) maps kernel values at the landmarks to D coordinates, whose inner products are again kernel
+    values"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
-        """(T, 13) standardised logarithms of counts; 0 without a text."""
+        """(T, 13) logarithms of counts in the text, standardised; 0 without a text."""
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
 
     def curves(self, surface: Floats) -> Floats:
-        """(T, D) Nyström features of a Gaussian kernel on surfaces (T, 13); 0 without a text."""
+        """(T, D) Nyström features of a Gaussian kernel on surface features (T, 13); 0 without a text."""
         return np.asarray(_kernel(surface, self.landmarks) @ self.bends) * surface.any(axis=1, keepdims=True)
 
     def words(self, questions: Sequence[str]) -> Floats:
-        """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
+        """(T, D) the questions' coordinates along the principal directions of words; 0 without a text."""
         if not self.directions.shape[1]:
             return np.zeros((len(questions), 0))
         rows = np.zeros((len(questions), self.directions.shape[1]))
@@ -70,12 +74,13 @@ class QueryFeatures(NamedTuple):
         return rows
 
     def gates(self, words: Floats) -> Floats:
-        """(..., K) words along the first directions, scaled to deviation 1."""
+        """(..., K) coordinates along the first K directions, scaled to deviation 1."""
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
 def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean (13,), scale (13,), landmarks (L, 13) spread evenly over the questions, and bends (L, D)."""
+    """Mean (13,) and scale (13,) of surface features, landmarks (L, 13) spread evenly over the questions, and
+    bends (L, D)."""
     surface = np.log1p(_surface(questions))
     spread = surface.std(axis=0)
     mean, scale = surface.mean(axis=0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
@@ -87,7 +92,7 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
 
 
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
-    """Learn scales and directions from train questions; of questions without text, nothing."""
+    """Learns scales and directions from train questions. Questions without text teach nothing."""
     mean, scale, marks, bends = _fit_surface(questions, landmarks)
     counted = _HASHER.transform(questions)
     rarity = np.log((1 + len(questions)) / (1 + counted.getnnz(axis=0))) + 1
@@ -124,7 +129,7 @@ def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
 
 
 def _kernel(some: Floats, others: Floats) -> Floats:
-    """(T, L) exp(-|x - y|² / 10)"""
+    """(T, L) exp(-|x - y|² / 10) of the rows x of `some` and y of `others`."""
     squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
     return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * some @ others.T, 0.0)))
 
@@ -142,8 +147,8 @@ def _has_text(questions: Sequence[str]) -> Floats:
 
 
 def _surface(questions: Sequence[str]) -> Floats:
-    """(T, 13) characters, words, distinct words, five marks, line breaks, digits, capitalised words,
-    negations, and characters per word."""
+    """(T, 13) counts of characters, words, distinct words, five marks, line breaks, digits, capitalised words
+    and negations; and characters per word."""
     rows = np.zeros((len(questions), N_SURFACE))
     for row, text in zip(rows, questions, strict=True):
         lowered, words = text.lower(), text.split()

@@ -1,4 +1,4 @@
-"""Agents that ask one model, chosen by the question, where answers are only graded and cannot be fused."""
+"""Agents that ask one model, chosen by the question, for answers that are only graded and cannot be fused."""
 
 from __future__ import annotations
 
@@ -30,31 +30,32 @@ from rlfocal.methods.learning.store import Header
 from rlfocal.methods.routing import ask
 
 N_DIRECTIONS = 60
-"""Principal directions of the questions' words."""
+"""The number of principal directions of the questions' words."""
 WORDS_RIDGE, TASK_RIDGE = 10.0, 30.0
-"""The ridges of the words' weights and of the tasks', chosen on train rows of MMLU and BBH."""
+"""The ridge penalties of the words' and the tasks' weights, chosen on train rows of MMLU and BBH."""
 N_FOLDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoutedAgents(TrainedAgents):
-    """Asks the model with the highest expected accuracy, by a ridge regression on question and task."""
+    """Agents that ask the model with the highest expected accuracy, by a ridge regression on question and
+    task."""
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
-    """The train tasks, if there are several; for any other task the question's words decide."""
+    """The train tasks, if there are several. For any other task, the question's words decide."""
     weights: Floats
-    """(1 + tasks + D, N) of a constant, the task (one-hot) and the question's words"""
+    """(1 + tasks + D, N) weights of a constant, the task (one-hot) and the question's words"""
     kept: tuple[Deciding, ...]
-    """(1,) what decides: one model, or one for each question"""
+    """(1,) the policy that decides: one model, or one for each question"""
 
     def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
-        """(T, N) how likely each model is right."""
+        """(T, N) the estimated probability that each model is right."""
         rows = _features(self.queries, self.tasks, questions, tasks)
         return np.asarray(np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights)
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """One model each, of those that `most` pays for."""
+        """Asks one model for each document, among those that `most` pays for."""
         scores = self._scores(calls)
         return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
 
@@ -85,7 +86,7 @@ class RoutedAgents(TrainedAgents):
 
 
 class RoutedDriver:
-    """One model per query; if it is down, the next best by the question."""
+    """A driver that asks one model per query; if it is down, the next best for the question."""
 
     def __init__(self, agents: RoutedAgents) -> None:
         self._agents = agents
@@ -114,12 +115,15 @@ class RoutedDriver:
 
 
 def pick(scores: Floats) -> Ints:
-    """(T,) the model with the highest of scores (T, N), rounded, so that float error breaks no tie."""
+    """(T,) the model with the highest of scores (T, N).
+
+    Scores are rounded, so that float errors break no tie.
+    """
     return np.asarray(scores.round(9).argmax(axis=1))
 
 
 def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
-    """Fits a router, the same for every seed; one model alone decides where routing is no better out of fold.
+    """Fits a router, the same for every seed. One model alone decides where routing is no better out of fold.
 
     Raises InputError as `check_train` does.
     """
@@ -149,13 +153,14 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
 def _features(
     queries: QueryFeatures, tasks: Sequence[str], questions: Sequence[str], task_names: Sequence[str]
 ) -> Floats:
-    """(T, tasks + D) the task, one-hot, and the question's words."""
+    """(T, tasks + D) features: the task, one-hot, and the question's words."""
     is_task = np.array(task_names, dtype=object)[:, None] == np.array(tasks, dtype=object)
     return np.hstack([is_task.reshape(len(task_names), -1), queries.words(questions)])
 
 
 def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
-    """(1 + F, N) a ridge regression of right (T, N) on rows (T, F), its constant unpenalised."""
+    """(1 + F, N) coefficients of a ridge regression of right (T, N) on rows (T, F); the constant is not
+    penalised."""
     middle, mean = rows.mean(axis=0), right.mean(axis=0)
     centred = rows - middle
     slopes = np.linalg.solve(centred.T @ centred + np.diag(ridge), centred.T @ (right - mean))
@@ -186,7 +191,7 @@ class RoutedHeader(Header, Generic[Config]):
 
 
 WEIGHTS_KEY = "router"
-"""The name of their weights in a checkpoint, which no other agents have."""
+"""The name of these agents' weights in a checkpoint. No other agents use it."""
 
 
 def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:

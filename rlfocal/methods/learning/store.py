@@ -1,6 +1,6 @@
-"""Checkpoints and unfinished trainings as files; nothing here needs torch before tensors are read or written.
+"""Checkpoints and unfinished trainings as files. Torch is imported only when tensors are read or written.
 
-Tensors in safetensors, the rest as JSON in its metadata, and a digest over both. Reading runs no code.
+A file is safetensors, whose metadata hold JSON and a digest over both. Reading it runs no code.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _METADATA_KEY = "rlfocal"
-"""The one key of the metadata: safetensors writes several in no fixed order."""
+"""The only key of the metadata, because safetensors writes several keys in no fixed order."""
 
 
 class Format(NamedTuple):
-    """What a file is for, and the version of its format."""
+    """The purpose of a file, and the version of its format."""
 
     name: str
     version: int
@@ -73,7 +73,7 @@ def read_about(path: Path, form: Format) -> dict[str, Any]:
 
 
 def trained_on(checkpoints: Path) -> set[int]:
-    """The snapshots that the checkpoints under a folder were trained on."""
+    """The numbers of the snapshots that the checkpoints under a folder were trained on."""
     snapshots = set()
     for path in checkpoints.rglob("*.safetensors"):
         with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
@@ -100,7 +100,7 @@ def select_tensors(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tens
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first fault that pydantic found, and where."""
+    """Pydantic's first error as one sentence, with the field."""
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, fault["loc"]))
     what = fault["msg"].removeprefix("Value error, ")
@@ -115,7 +115,7 @@ def _content(path: Path) -> bytes:
 
 
 def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
-    """The JSON beside the tensors, once the digest is known to match."""
+    """The JSON beside the tensors. Raises UnusableError unless the digest matches."""
     try:
         parts = _list_tensors(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
@@ -138,7 +138,7 @@ def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
 
 
 def _list_tensors(content: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """(name, its dtype, shape and data) of every tensor, by name."""
+    """The name, and the dtype, shape and data, of every tensor, by name."""
     return sorted(deserialize(content), key=lambda part: part[0])  # type: ignore[no-untyped-call]
 
 
@@ -152,7 +152,7 @@ def _digest(header: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]
 
 
 class Header(BaseModel):
-    """What a checkpoint stores beside its tensors, whatever the agents."""
+    """What every checkpoint stores beside its tensors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -171,12 +171,12 @@ class Header(BaseModel):
         return fields | {"config": asdict(agents.config)}
 
     def fields(self) -> dict[str, Any]:
-        """The agents' fields that are not tensors."""
+        """The agents' fields that are no tensors."""
         return dict(self)
 
 
 EPISODES_PER_SAVE = 5
-"""Episodes between two saves."""
+"""The number of episodes between two saves."""
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ class UnfinishedTraining:
         return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
 
     def history(self) -> list[Episode]:
-        """The episodes that were finished when they were saved; none without a complete file."""
+        """The episodes that were finished when the file was saved; empty without a complete file."""
         stored = self.read()
         return [] if stored is None else [Episode(*row) for row in stored[0]["history"]]
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """What was written last; None without a complete file."""
+        """The JSON and the tensors of the last save; None without a complete file."""
         try:
             return read_tensors(self.path, TRAINING_FORMAT)
         except UnusableError:
@@ -219,7 +219,7 @@ def require_tensorboard() -> None:
 
 
 def write_event_files(history: Sequence[Episode], folder: Path) -> None:
-    """Writes a history for TensorBoard: a scalar `phase/quantity` per episode, instead of what was there.
+    """Writes a history for TensorBoard, a scalar `phase/quantity` per episode; replaces earlier event files.
 
     Raises InputError if TensorBoard is not installed.
     """

@@ -42,14 +42,15 @@ class FusionOutput(NamedTuple):
 
     answers: Answers
     answer: Tensor
-    """(T,) the answers, as Fusion numbers the slots that it sees"""
+    """(T,) the answered slots, numbered among the slots that Fusion sees"""
     chances: Tensor
     """(T, C) Fusion's probability that each slot is right"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolAgents(TrainedAgents):
-    """One seed's networks that choose one pool per document, with what they remember of the end of train."""
+    """The networks of one seed that choose one pool per document, with the state of the stream at the end of
+    train."""
 
     method: str = "rl_focal"
     networks: Networks
@@ -58,30 +59,34 @@ class PoolAgents(TrainedAgents):
     sizes: Sizes
     config: PoolConfig
     simple_policies: SimplePolicies | None = None
-    """The constant policies that may decide instead; None: what was learned always decides."""
+    """The constant policies that may decide instead; None: the trained networks always decide."""
     order: tuple[int, ...] = ()
-    """(N,) the position among `models` of each model as the networks, the memory and the simple policies
-    number them, so that names do not matter; empty: the same."""
+    """(N,) the position among `models` of each model, in the networks' numbering; empty: the same.
+
+    Memory and simple policies use that numbering too. So models' names do not matter.
+    """
 
     @property
     def places(self) -> Ints:
-        """(N,) `order`, written out."""
+        """(N,) the positions in `order`, also where that is empty."""
         return np.array(self.order or range(len(self.models)))
 
     def reorder(self, documents: Dataset) -> Dataset:
-        """The documents with the models as the networks number them."""
+        """The documents with their models in the networks' numbering."""
         return documents.reorder(self.places) if self.order else documents
 
     def read_slots(self, documents: Dataset, pools: Singles) -> Slots:
-        """What Fusion sees of the answers of the pools (T, N), one pool per document."""
+        """The slots that Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(self.reorder(documents), self.sizes.slots)
         asked = torch.from_numpy(pools[:, self.places])
         return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
 
     @torch.no_grad()
     def fuse(self, slots: Slots, features: Tensor) -> FusionOutput:
-        """The answers to T documents, from what is seen of them and question features (T, G): Fusion's or,
-        where one model alone decides, its own."""
+        """The answers to T documents, from the slots that Fusion sees and question features (T, G).
+
+        Where one model alone decides, its answer is taken.
+        """
         if self.is_alone(features):
             voted = slots.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), slots.open)
@@ -103,8 +108,8 @@ class PoolAgents(TrainedAgents):
         return FusionOutput(answers, answer, chances)
 
     def core(self, features: Tensor) -> LogLinearCore | None:
-        """The log-linear core that fuses, by the budget that question features (T, G) tell; None for a Fusion
-        without one."""
+        """The log-linear core that fuses within the budget that question features (T, G) hold; None for a
+        Fusion without one."""
         own = self.networks.fusion.core
         chosen = (
             None
@@ -119,12 +124,13 @@ class PoolAgents(TrainedAgents):
 
     @property
     def kept(self) -> tuple[Deciding, ...]:
-        """What decides within each budget, and last without one; empty where only what was learned can."""
+        """The policy that decides within each budget, and last without one; empty where only the trained
+        networks can."""
         return () if self.simple_policies is None else self.simple_policies.kept
 
     @property
     def team(self) -> Bools:
-        """(N,) the models of the best constant pool, without a budget. Raises ValueError without one."""
+        """(N,) the models of the best constant pool, without a budget. Raises ValueError if there is none."""
         if self.simple_policies is None:
             raise ValueError("these agents hold no constant pool")
         return np.asarray(self.simple_policies.pools[-1].numpy()[np.argsort(self.places)] > 0)
@@ -144,39 +150,39 @@ class PoolAgents(TrainedAgents):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that the agents tell apart."""
+        """The train tasks that question features tell apart."""
         return () if self.questions is None else self.questions.tasks
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """The budgets, in models, that the agents can be told."""
+        """The budgets, in models, that question features can hold."""
         return () if self.questions is None else self.questions.budgets
 
     def find_fallback(self, features: Tensor) -> Deciding:
-        """What decides, by the budget that question features (T, G) tell, the same for all documents."""
+        """The policy that decides within the budget that question features (T, G) hold, the same for all
+        documents."""
         return "learned" if self.simple_policies is None else self.simple_policies.kept[self._place(features)]
 
     def is_alone(self, features: Tensor) -> bool:
-        """Whether one model alone decides, there."""
+        """Whether one model alone decides within the budget that `features` hold."""
         return self.find_fallback(features) in ("best single", "best single per task")
 
     def _place(self, features: Tensor) -> int:
-        """The position in `budgets` of the budget that features (T, G) hold; the number of budgets without
-        one.
-        """
+        """The position in `budgets` of the budget that features (T, G) hold; without one, the number of
+        budgets."""
         told = features[:1, features.shape[1] - len(self.budgets) :]
         return int(told.argmax()) if told.any() else len(self.budgets)
 
     def read_question_features(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
-        """(T, G) question features, for answers within one of the budgets or none."""
+        """(T, G) question features, for answers within `budget`, one of `budgets`, or without one."""
         if self.questions is None:
             return torch.zeros(len(documents), 0)
         return self.questions.numbers(documents, budget)
 
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
-        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), from the window at the end
-        of train."""
+        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), with the metrics' window at
+        the end of train."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
@@ -187,16 +193,18 @@ class PoolAgents(TrainedAgents):
 
     @torch.no_grad()
     def question_logits(self, features: Tensor) -> Tensor:
-        """(..., N) what question features (..., G) add to those logits."""
+        """(..., N) what question features (..., G) add to the Decider's logits."""
         return to_decider(features, len(self.budgets)) @ self.networks.decider.question
 
     def pools(
         self, features: Tensor, choose: Callable[[Singles, Singles], Singles],
         pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
     ) -> Singles:  # fmt: skip
-        """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
-        first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool.
-        `choose` sees models as the networks number them."""
+        """(T, N) the Decider's pools of 0 and 1, each from the previous pool and question features (T, G).
+
+        The first follows `pool` (N,), or the last pool of train. `after` caches the result of each pool.
+        `choose` sees models in the networks' numbering.
+        """
         deciding, back = self.find_fallback(features), np.argsort(self.places)
         if self.simple_policies is not None and deciding != "learned":
             constant = self.simple_policies.logits(
@@ -224,13 +232,13 @@ class PoolAgents(TrainedAgents):
     def decide(
         self, calls: Calls, most: float = np.inf, costs: Floats | None = None, size: int | None = None
     ) -> Answers:
-        """Frozen: everything is as it was at the end of train, and both policies take their modes.
+        """Decides with everything as it was at the end of train; both policies take their likeliest actions.
 
-        Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
-        is a budget that the agents know or less than the Decider would ask, else the Decider's modal pool.
-        With `costs`, asks the likeliest models that `most` still pays for, within the budget in models that
-        it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
-        does.
+        With `size`, asks the `size` models whose branches are likeliest. Else it asks the `most` likeliest,
+        if `most` is a budget that the agents know or less than the Decider would ask; if not, the Decider's
+        likeliest pool. With `costs`, it asks the likeliest models that `most` still pays for, within the
+        budget in models that it allows. Choices beyond those in train are never answered. Raises InputError
+        as `decide_online` does.
         """
         # Pools of a size are the Decider's, whether it is what decides or not.
         if size is not None and self.simple_policies is not None:
@@ -265,7 +273,8 @@ class PoolAgents(TrainedAgents):
         return FusionAttribution(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _replace_failed(self, pools: Singles, down: Bools) -> Singles:
-        """The pools (T, N) once others stand in; models that are down do not change later pools."""
+        """The pools (T, N) with other models in place of those that are down, which do not change later
+        pools."""
         if not down.any():
             return pools
         places, back = self.places, np.argsort(self.places)
@@ -273,9 +282,11 @@ class PoolAgents(TrainedAgents):
         return stand_ins(pools[:, places] > 0, down[places], accuracy).astype(np.float32)[:, back]
 
     def _read_budget(self, most: float, costs: Floats | None) -> int | None:
-        """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
-        unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
-        whatever the question; the smallest if there is none."""
+        """The budget in models within which the agents act; None for no budget.
+
+        With `costs`: None if `most` pays for the pool without a budget. Else it is the largest budget for
+        which `most` pays in full, likeliest models first, for any question; the smallest if there is none.
+        """
         budgets = self.budgets
         if costs is None:
             return int(most) if most in budgets else None
@@ -294,12 +305,12 @@ class PoolAgents(TrainedAgents):
 
 @dataclass(frozen=True, kw_only=True)
 class RLFocalAgents(PoolAgents):
-    """One seed's Decider, Fusion and critic."""
+    """The Decider, Fusion and critic of one seed."""
 
     config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
+        """Decides by Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
 
         Also raises InputError for agents without a branch per model.
         """
@@ -312,7 +323,7 @@ class RLFocalAgents(PoolAgents):
 
 @dataclass(frozen=True, kw_only=True)
 class GatedAgents(PoolAgents):
-    """One seed's mask and log-linear pool."""
+    """The mask and the log-linear ensemble of one seed."""
 
     method: str = "gated_log_linear"
 
@@ -323,9 +334,11 @@ class GatedAgents(PoolAgents):
 def chosen_pool(
     logits: Singles, pool: Singles, most: float = np.inf, size: int | None = None, costs: Floats | None = None
 ) -> Singles:
-    """(N,) from the logits of N branches, the likeliest pool of at most `most` models, or of `size`; from
-    those of N+1 moves, the pool after the likeliest move from `pool`. With `costs` (N,), a pool of at most
-    `size` models that costs at most `most`."""
+    """(N,) the pool of 0 and 1 that logits make likeliest.
+
+    From N branches: of at most `most` models, or of `size`. From N+1 moves: the pool after the likeliest move
+    from `pool`. With `costs` (N,): of at most `size` models that cost at most `most`.
+    """
     if len(logits) > len(pool):
         moved: Singles = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
         return moved
@@ -347,8 +360,8 @@ def chosen_pool(
 
 
 def stand_ins(pools: Bools, down: Bools, accuracy: Floats) -> Bools:
-    """(T, N) the pools, each model that is `down` (N,) replaced by the best one neither down nor asked, if
-    any."""
+    """(T, N) the pools, with each model that is `down` (N,) replaced by the best one that is neither down nor
+    asked."""
     best = np.argsort(-accuracy, kind="stable")
     free = (~pools & ~down)[:, best]
     comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
@@ -356,8 +369,11 @@ def stand_ins(pools: Bools, down: Bools, accuracy: Floats) -> Bools:
 
 
 def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
-    """(T, N) by how much each model raises the logit of the answer (T,) over the mean of the other open slots
-    (T, C), from what it adds to each logit (T, N, C); 0 where no other slot is open."""
+    """(T, N) how much each model raises the logit of the answer (T,) over the mean of the other open slots
+    (T, C).
+
+    `added` (T, N, C) is what each model adds to each logit. 0 where no other slot is open.
+    """
     others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])
     usual = (added * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
     own = added.gather(2, answer[:, None, None].expand(-1, added.shape[1], 1))[..., 0]
@@ -365,7 +381,7 @@ def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
 
 
 class PoolDriver:
-    """The Decider picks one pool per query, from the question and the previous pool."""
+    """A driver whose Decider picks one pool per query, from the question and the previous pool."""
 
     def __init__(self, agents: PoolAgents) -> None:
         self._agents, self._accuracy = agents, agents.recent_accuracy
@@ -387,7 +403,7 @@ class PoolDriver:
         pass
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
-        """The pool and, for each of its models that is down, the best other one that is not."""
+        """(N,) the pool and, for each of its models that is down, the best other model that is not."""
         pool = self._pool > 0
         return np.asarray(pool | (self._agents._replace_failed(self._pool[None], outputs.is_down)[0] > 0))
 
@@ -412,15 +428,16 @@ class PoolHeader(Header, Generic[Config]):
     config: Config
     sizes: Sizes
     tasks: tuple[str, ...]
-    """Train tasks that the agents tell apart."""
+    """The train tasks that the agents tell apart."""
     kept: tuple[Deciding, ...] = ()
-    """What decides within each budget, and last without one; empty where only what was learned can."""
+    """The policy that decides within each budget, and last without one; empty where only the trained networks
+    can."""
     order: tuple[int, ...] = ()
-    """The position among `models` of each model as the networks number them; empty: the same."""
+    """The position among `models` of each model, in the networks' numbering; empty: the same."""
 
 
 def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
-    """Tensors by name; those of networks have a leading dimension of 1, as files have always had."""
+    """Tensors by name. Those of networks have a leading dimension of 1, as in files of all versions."""
     tensors = {f"agents.{name}": value[None] for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:

@@ -1,9 +1,10 @@
 """The simpler policies of agents that choose one pool per document: one model alone, and constant pools.
 
 A constant pool holds the first models in the order in which `rl_focal_sequential` asks. Its Fusion is the
-start's, weighted by the odds of its members being right, or one that was trained: the log-linear core with
-the highest posterior probability, whose Gaussian prior is centred at the start. Its gradient is the
-expectation of MAPPO's with `success_weighting`, and it is concave, so it is solved rather than sampled.
+start's, weighted by the odds of its members being right, or a trained one. The trained one is the log-linear
+core with the highest posterior probability, under a Gaussian prior centred at the start. Its gradient is the
+expectation of MAPPO's with `success_weighting`. The posterior is concave, so it is solved rather than
+sampled.
 """
 
 from __future__ import annotations
@@ -35,37 +36,37 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
 )
 
 PRIOR_STRENGTHS = (1.0, 8.0, 64.0)
-"""What the ridges are multiplied by, from the weakest prior; beyond them stands the start itself."""
+"""Factors on the ridge penalties, from the weakest prior. An infinite factor gives the start itself."""
 N_FOLDS, N_FOLDS_OF_MANY = 5, 3
 MIN_SPLIT_DOCUMENTS = 2_000
-"""Train documents from which fewer folds serve as well."""
+"""From so many train documents on, fewer folds suffice."""
 MAX_NESTED_DOCUMENTS = 1_000
-"""Train documents up to which the asking order, too, is found anew for each fold."""
+"""Up to so many train documents, each fold also finds its own asking order."""
 TASK_PRIOR_DOCUMENTS = 30.0
-"""How many documents of a task a model's accuracy over all tasks counts as."""
+"""A model's accuracy over all tasks counts as so many documents of a task."""
 _LOGIT_SCALES = np.logspace(-1.5, 1.5, 49)
 FIT_TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
-"""The gradient's norm at which a fit ends, per root of the number of documents, with which its noise
-grows."""
+"""The gradient's norm at which a fit ends, per root of the number of documents: its noise grows with that
+root."""
 
 
 class SimplePolicies(NamedTuple):
-    """The constant policies of one pair of agents; the K places are its budgets, and last no budget."""
+    """The constant policies of one seed's agents, at K places: its budgets, and last no budget."""
 
     singles: Tensor
-    """(1 + tasks, N) above 0 for the most accurate model, on all of train and on each of its tasks"""
+    """(1 + tasks, N) above 0 for the most accurate model on all of train, and on each task"""
     pools: Tensor
     """(K, N) above 0 for the members of each place's pool"""
     kept: tuple[Deciding, ...]
-    """(K,) what decides"""
+    """(K,) the policy that decides at each place"""
     start: Tensor | None = None
-    """(K, N) Fusion's weights at the start; None in agents of earlier versions, whose own Fusion fuses"""
+    """(K, N) Fusion's weights at the start; None in agents of earlier versions, which use their own Fusion"""
     weight: Tensor | None = None
-    """(K, G, N) the trained Fusion's weights by question feature"""
+    """(K, G, N) the trained Fusion's weight of each model, by question feature"""
     slots: Tensor | None = None
-    """(K, N·C, C) what its models' slots tell of the others; (K, 0, C) for free answers"""
+    """(K, N·C, C) the weight of each model's slot for the other slots; (K, 0, C) for free answers"""
     bias: Tensor | None = None
-    """(K, G, C) the biases at each place; (K, 0, C) for free answers"""
+    """(K, G, C) the trained Fusion's biases, by question feature; (K, 0, C) for free answers"""
 
     def logits(self, deciding: Deciding, place: int, tasks: Tensor) -> Tensor:
         """(T, N) branch logits of a constant policy, for one-hot `tasks` (T, tasks)."""
@@ -76,7 +77,8 @@ class SimplePolicies(NamedTuple):
         return self.singles[torch.where(tasks.any(1), 1 + tasks.argmax(1), 0)]
 
     def fusion(self, deciding: Deciding, place: int) -> dict[str, Tensor] | None:
-        """The parameters of the log-linear core that fuses a place's pool; None for the agents' own."""
+        """The parameters of the log-linear core that fuses the pool of a place; None: the agents' own core
+        does."""
         if self.start is None or deciding not in ("start", "constant pool"):
             return None
         assert self.weight is not None
@@ -91,29 +93,34 @@ class SimplePolicies(NamedTuple):
 
 
 class SimpleCandidates(NamedTuple):
-    """The simple policies of train rows, and what they are worth."""
+    """The simple policies fitted to train rows, with their rewards."""
 
     policies: SimplePolicies
     strength: float
-    """What the ridges are multiplied by, of the trained Fusion without a budget."""
+    """The factor on the ridge penalties of the trained Fusion without a budget."""
     names: tuple[Deciding, ...]
     """(J,) the policies, from the simplest"""
     rewards: Floats
-    """(K, J, T) what each earns out of fold at each place: 1 for a right answer, less the penalty for each
-    model asked; (K, J, 0) where there are too few documents to hold some out"""
+    """(K, J, T) the reward of each policy out of fold at each place: 1 for a right answer, less the penalty
+    for each model asked.
+
+    (K, J, 0) where there are too few documents to hold some out.
+    """
     selected: SelectedPools
-    """The sizes and strengths that are used"""
+    """The pool sizes and prior strengths that are used."""
     as_selected: Floats
-    """(K, T) what the trained pool earns out of fold with these, although they were chosen on all documents;
-    (K, 0) as above"""
+    """(K, T) the out-of-fold reward of the trained pool with these sizes and strengths, although all
+    documents chose them; (K, 0) as above"""
 
 
 def fit_simple(
     train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes,
     selected: SelectedPools | None = None,
 ) -> SimpleCandidates:  # fmt: skip
-    """The simple policies of train rows. Pool sizes and priors' strengths are chosen out of fold, unless they
-    are given: nothing is then tried."""
+    """Fits the simple policies to train rows.
+
+    Pool sizes and priors' strengths are chosen out of fold, unless `selected` gives them.
+    """
     n, about = len(train.models), questions.numbers(train)
     most = min(int(config.mean_pool) or MAX_POOL_SIZE, n)
     tried = PoolTrials(config, questions.columns, sizes, most)
@@ -149,7 +156,7 @@ def fit_simple(
 
 
 class PoolTrials(NamedTuple):
-    """Constant pools of 1 to `most` models, each with priors of every strength."""
+    """Fits constant pools of 1 to `most` models, each with priors of every strength."""
 
     config: PoolConfig
     columns: FeatureColumns
@@ -159,7 +166,7 @@ class PoolTrials(NamedTuple):
     def fit_place(
         self, train: Dataset, features: Tensor, core: LogLinearCore, members: Ints, strength: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(N,) the start's weights, and (G, N), (N·C, C) and (G, C) the trained Fusion of one pool."""
+        """(N,) the start's weights; and (G, N), (N·C, C) and (G, C), the trained Fusion of one pool."""
         sizes, size = self.sizes, len(members)
         examples = self.examples(train, features, core, members)
         scale = _scale(examples, core.weight[0, members].double())
@@ -183,7 +190,7 @@ class PoolTrials(NamedTuple):
         return start, weight, slots.flatten(0, 1), bias
 
     def examples(self, rows: Dataset, features: Tensor, core: LogLinearCore, members: Ints) -> FusionExamples:
-        """What Fusion sees of the documents if the members are asked, in their order."""
+        """The documents as Fusion sees them if the members are asked, in this order."""
         probs, n_choices = slot_inputs(rows, self.sizes.slots)
         pool = torch.zeros(len(rows.models))
         pool[members] = 1
@@ -204,7 +211,8 @@ class PoolTrials(NamedTuple):
         self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
         is_biased: bool, tolerance: float = FIT_TOLERANCE,
     ) -> Weights:  # fmt: skip
-        """What to add to the start's logits, `offset` (sizes, T, C): a problem for each size and strength."""
+        """The weights to add to the start's logits, `offset` (sizes, T, C), solved for each size and
+        strength."""
         rows, config, columns = examples.rows, self.config, self.columns
         told = columns._replace(budgets=0)
         ridges = told.expand(config.weight_ridge, config.task_ridge, config.words_ridge, 0.0)
@@ -239,29 +247,29 @@ class FusionExamples(NamedTuple):
 
 
 class HeldOutPools(NamedTuple):
-    """Constant pools of each size with each prior, from the strongest, tried out of fold."""
+    """Constant pools of each size with each prior, from the strongest, with their results out of fold."""
 
     fold: Ints
-    """(T,) the fold that each document is held out in"""
+    """(T,) the fold in which each document is held out"""
     right: Bools
-    """(sizes, strengths, T) whether they are right; the first strength is the start"""
+    """(sizes, strengths, T) whether each pool is right; the first strength is the start"""
     score: Floats
-    """(sizes, strengths, T) log-probability of the right answer, 0 where no member gave it"""
+    """(sizes, strengths, T) the log-probability of the right answer; 0 where no member gave it"""
     single: Bools
     """(T,) whether the most accurate model is right"""
 
 
 class SelectedPools(NamedTuple):
-    """What is used of the constant pools."""
+    """The size and the prior strengths of the constant pools that are used."""
 
     size: int
     """The size of the pool without a budget."""
     strength: tuple[float, ...]
-    """The prior's strength at each size; infinite for the start."""
+    """The prior's strength for each size; infinite for the start."""
 
 
 def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
-    """Fits every pool to the documents of all other folds, and tries it on each fold."""
+    """Fits every pool to the documents of all other folds, and evaluates it on each fold."""
     n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
     shape = (tried.most, len(strengths), n)
     held = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
@@ -310,14 +318,14 @@ def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) 
 
 
 def _is_right(chances: Tensor, examples: FusionExamples) -> Bools:
-    """(..., T) whether the likeliest slot is right."""
+    """(..., T) whether the slot with the highest probability is right."""
     likeliest = chances.argmax(-1, keepdim=True)
     right = examples.is_right.expand_as(chances).gather(-1, likeliest)[..., 0]
     return np.asarray(right.numpy())
 
 
 def _score(chances: Tensor, examples: FusionExamples) -> Floats:
-    """(..., T) log-probability of the right slot; 0 where there is none."""
+    """(..., T) the log-probability of the right slot; 0 where there is none."""
     gold = examples.rows.labels.clamp(min=0)
     of_gold = chances.gather(-1, gold[:, None].expand(*chances.shape[:-1], 1))[..., 0]
     score = of_gold.clamp(min=MIN_PROBABILITY).log()
@@ -325,8 +333,11 @@ def _score(chances: Tensor, examples: FusionExamples) -> Floats:
 
 
 def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> SelectedPools:
-    """From total scores and right answers (sizes, strengths) on n documents: each size's likeliest strength,
-    and the size that earns most with it. Ties: the stronger prior, the smaller pool."""
+    """The likeliest prior strength for each size, and the size with the highest reward at that strength.
+
+    `score` and `right` (sizes, strengths) are totals on n documents. Ties: the stronger prior, the smaller
+    pool.
+    """
     strengths = (np.inf, *PRIOR_STRENGTHS[::-1])
     best = score.argmax(axis=1)
     sizes = np.arange(len(score))
@@ -335,8 +346,10 @@ def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Selecte
 
 
 def _reward_candidates(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
-    """(K, 3, T) what the best single model, the start and the trained pool earn at each place; sizes and
-    strengths are chosen on the other folds."""
+    """(K, 3, T) the rewards of the best single model, the start and the trained pool at each place.
+
+    Sizes and strengths are chosen on the other folds.
+    """
     n = len(held.fold)
     earned = np.zeros((len(budgets) + 1, 3, n))
     earned[:, 0] = held.single[:n] - config.call_penalty
@@ -355,7 +368,7 @@ def _reward_candidates(held: HeldOutPools, budgets: Sequence[int], config: PoolC
 def _earned_as_selected(
     held: HeldOutPools, places: Sequence[int], selected: SelectedPools, config: PoolConfig
 ) -> Floats:
-    """(K, T) what the trained pools of these sizes earn out of fold."""
+    """(K, T) the out-of-fold rewards of the trained pools of the selected sizes and strengths."""
     n, strengths = len(held.fold), (np.inf, *PRIOR_STRENGTHS[::-1])
     priors = [strengths.index(selected.strength[size - 1]) for size in places]
     return np.stack(
@@ -367,7 +380,7 @@ def _earned_as_selected(
 
 
 def _core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
-    """Fusion's core at the start, by the rows."""
+    """Fusion's log-linear core as it starts, with scales from the rows."""
     core = LogLinearCore(sizes, rows.kind)
     probs, n_choices = slot_inputs(rows, sizes.slots)
     everyone = build_slots(probs, n_choices, probs.new_ones(probs.shape[:2]), rows.kind, sizes.slots)
@@ -376,8 +389,10 @@ def _core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
 
 
 def _scale(examples: FusionExamples, start: Tensor) -> float:
-    """The factor on the start's weights (m,) that gives the right slots the highest likelihood, with a prior
-    of one document around 3."""
+    """The factor on the start's weights (m,) that gives the right slots the highest likelihood.
+
+    Its prior counts as one document, around the factor 3.
+    """
     rows = examples.rows
     logits = (rows.shared[..., : len(start)] @ start).masked_fill(~rows.open, -torch.inf)
     taught = rows.labels >= 0
@@ -391,8 +406,10 @@ def _scale(examples: FusionExamples, start: Tensor) -> float:
 
 
 def _accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
-    """(1 + tasks, N) each model's accuracy on all rows, and on each task, where its accuracy on all counts as
-    `TASK_PRIOR_DOCUMENTS` documents."""
+    """(1 + tasks, N) each model's accuracy on all rows, and on each task.
+
+    On a task, the accuracy on all rows counts as `TASK_PRIOR_DOCUMENTS` documents.
+    """
     usual = rows.correct.mean(axis=0)
     of_tasks = [rows.correct[rows.tasks == task] for task in tasks]
     shrunk = [
@@ -403,5 +420,5 @@ def _accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
 
 
 def _rank(score: Floats) -> Ints:
-    """(N,) from 0, the highest score first; ties: the first."""
+    """(N,) ranks from 0 for the highest score; ties: the first."""
     return np.asarray(np.argsort(np.argsort(-score, kind="stable"), kind="stable"))

@@ -1,6 +1,6 @@
 """The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many in parallel.
 
-Slots are what Fusion chooses among: a document's choices, or the answers that the selected models gave.
+Fusion chooses among slots: a document's choices, or the answers that the selected models gave.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ from rlfocal.statistics.windows import Outcomes, Window, observed_metrics
 MODELS_TABULATED = 8
 """The most models for which every pool's metrics are computed beforehand."""
 TABLE_ENTRIES = 1 << 22
-"""The most positions × pools for which they are (32 MB with two metrics)."""
+"""The most positions × pools for which metrics are computed beforehand (32 MB with two metrics)."""
 _CHUNK_ENTRIES = 1 << 22
 """Rows × pools processed together while the table is made (some 16 MB)."""
 STRETCHES_PER_BUDGET = 3
-"""One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
+"""One of so many stretches has a budget. Of 2, 3 and 4, this was the best on train rows."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
-"""Maps step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N) to the pools that answer document t."""
+"""A function of step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N); returns the pools that answer
+document t."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
-"""Maps the pools' outputs (L, B, N·C), the slots that exist (L, B, C) and the question features (L, B, G) to
-a function from step t and the past rewards (B, k) to sampled answers (B, Q), slots."""
+"""A function of the pools' outputs (L, B, N·C), the slots that exist (L, B, C) and the question features (L,
+B, G).
+
+It returns a function of step t and the past rewards (B, k), which returns sampled answers (B, Q), slots.
+"""
 
 
 class Slots(NamedTuple):
-    """The slots at G documents, each of the pool asked about it; or of P pools: (P, G, ...)."""
+    """The slots of G documents, each for the pool that it is put to; for P pools, shapes are (P, G, ...)."""
 
     distributions: Tensor
     """(G, N, C) the selected models' probabilities, 0 for the others."""
@@ -47,10 +51,10 @@ class Slots(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state of the stream at the end of train: all of it that a frozen agent keeps."""
+    """The state of the stream at the end of train, as far as a frozen agent stores it."""
 
     predictions: Tensor
-    """(w, N) what the models answered to the last documents, int64"""
+    """(w, N) the models' answers to the last w documents, int64"""
     labels: Tensor
     """(w,) the labels of the last documents, int64"""
     past_rewards: Tensor
@@ -60,20 +64,21 @@ class Memory(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """L joint actions of B parallel environments: for each document a pool, then an answer."""
+    """L joint actions of B parallel environments: for each document a pool and an answer."""
 
     decider: Tensor
-    """(L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from, and the next one's"""
+    """(L+1, B, N+K+1+G) o^Dec: the observations from which each document's pool, and the next one's, is
+    chosen"""
     pools: Tensor
     """(L, B, N) the Decider's actions: the models asked, 0 or 1"""
     fusion: Tensor
-    """(L, B, N·C+k+G) o^Fus: what each document is answered from"""
+    """(L, B, N·C+k+G) o^Fus: the observation from which each document is answered"""
     open: Tensor
-    """(L, B, C) the slots that exist"""
+    """(L, B, C) whether the slot exists"""
     answers: Tensor
     """(L, B, Q) Fusion's actions, Q independent samples; empty where the plurality answered"""
     rewards: Tensor
-    """(L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
+    """(L, B, Q) rewards by Eq (6); Q is 1 where the plurality answered"""
     right: Tensor
     """(L, B, Q) whether each sampled answer is right, 0 or 1"""
     rows: Tensor
@@ -86,7 +91,7 @@ class Rollout(NamedTuple):
 
 
 class DocumentStream:
-    """Documents in order, without any agent's state. Positions are documents, 0 .. T-1.
+    """Documents in order, without any agent's state. Positions of documents are 0 .. T-1.
 
     `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
     """
@@ -115,7 +120,7 @@ class DocumentStream:
             self._table = self._tabulate()
 
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
-        """(G, P, K) of the pools (G, P, N), over the windows before `end + g * stride`."""
+        """(G, P, K) metrics of the pools (G, P, N), over the windows before `end + g * stride`."""
         if self._table is None:
             return self.measure(self._outcomes.window(pools, end, self.window, stride))
         ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
@@ -126,11 +131,12 @@ class DocumentStream:
         """Called once pools (B, N) are chosen for the documents `rows` (B,)."""
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
-        """What Fusion chooses among: `pools` (D, N) or (P, D, N) asked about the documents `rows` (D,)."""
+        """The slots among which Fusion chooses, for `pools` (D, N) or (P, D, N) and the documents `rows`
+        (D,)."""
         return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
 
     def mark_right(self, pools: Tensor, rows: Tensor) -> Tensor:
-        """(D, P) whether the plurality of `pools` (D, P, N) is right about their document, `rows` (D,)."""
+        """(D, P) whether the plurality of `pools` (D, P, N) is right on its document, `rows` (D,)."""
         return self._outcomes.right_on(pools, rows)
 
     def outputs(self) -> Slots:
@@ -153,10 +159,10 @@ class DocumentStream:
 
 
 class Environment:
-    """B = copies × stretches parallel environments: the stream is cut into stretches, and every copy goes
-    through each of them.
+    """B = copies × stretches parallel environments: the stream is cut into stretches, and every copy passes
+    each.
 
-    All move in step, so that stretch g stands at document `first + g * length + t`.
+    All move together: at step t, stretch g is at document `first + g * length + t`.
     """
 
     def __init__(
@@ -170,12 +176,15 @@ class Environment:
         self.reset()
 
     def reset(self, episode: int = 0) -> None:
-        """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
-        has to be answered within a budget; which stretch and budget changes with every episode."""
+        """Puts every environment at its start, with the full pool and past rewards of 0.
+
+        One stretch in three has to be answered within a budget. Which stretch and which budget changes with
+        every episode.
+        """
         turn = (torch.arange(self.stretches) + episode) % max(STRETCHES_PER_BUDGET * self.n_budgets, 1)
         is_free = turn % STRETCHES_PER_BUDGET > 0 if self.n_budgets else turn == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
-        """(B,) where no budget holds; everywhere, if each has a budget"""
+        """(B,) where no budget applies; everywhere, if each has a budget"""
         told = turn[:, None] == STRETCHES_PER_BUDGET * torch.arange(self.n_budgets)
         self._told = told.to(self.stream.questions.dtype)
         self._t = 0
@@ -189,11 +198,11 @@ class Environment:
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answer `length` documents, each with the pool that is chosen for it; without `fuse`, the plurality
-        of the pool answers. Rewards follow Eq (6). Only Fusion's biases for choices can answer an
-        empty pool.
+        """Answers `length` documents, each with the pool that `choose` chooses; without `fuse`, by the pool's
+        plurality.
 
-        Fusion's answers do not change what the Decider sees, so the pools of all steps are chosen first.
+        Rewards follow Eq (6). An empty pool is answered by Fusion's biases for choices alone. Fusion's
+        answers do not change what the Decider sees, so the pools of all steps are chosen first.
         """
         decider, pools = self._choose(length, choose)
         rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
@@ -224,7 +233,7 @@ class Environment:
         )  # fmt: skip
 
     def _rewards(self, right: Tensor, pools: Tensor) -> Tensor:
-        """(L, B, Q) by Eq (6)."""
+        """(L, B, Q) rewards by Eq (6)."""
         wrong = -1 - self.config.size_penalty * pools.mean(-1)
         return torch.where(right > 0, 1.0, wrong[..., None])
 
@@ -264,8 +273,8 @@ class Environment:
         return about.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(L, B, Q) Fusion's slots and (B, k+L) whether the first sample is right, as ±1, after the k
-        past ones."""
+        """(L, B, Q) Fusion's slots; and (B, k+L) whether the first sample is right, as ±1, after the k past
+        ones."""
         length, k = len(is_right), self._past.shape[1]
         earned = torch.cat([self._past, self._past.new_empty((self.n_parallel, length))], -1)
         worth = 2 * is_right - 1
@@ -276,18 +285,18 @@ class Environment:
         return torch.stack(answers), earned
 
     def _group_by_document(self, by_environment: Tensor) -> Tensor:
-        """(L, B, ...) -> (copies, L·stretches, ...)."""
+        """Reshapes (L, B, ...) to (copies, L·stretches, ...)."""
         shape = (-1, self.copies, self.stretches, *by_environment.shape[2:])
         return by_environment.view(shape).transpose(0, 1).flatten(1, 2)
 
     def _group_by_environment(self, by_document: Tensor) -> Tensor:
-        """(copies, L·stretches, ...) -> (L, B, ...)."""
+        """Reshapes (copies, L·stretches, ...) to (L, B, ...)."""
         shape = (self.copies, -1, self.stretches, *by_document.shape[2:])
         return by_document.reshape(shape).transpose(0, 1).flatten(1, 2)
 
 
 def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
-    """(..., N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest."""
+    """(..., N+K+1) o^Dec = [pool; metrics; size]; the size is m/N, on the scale of the rest."""
     return torch.cat([pools, looked_back, pools.mean(-1, keepdim=True)], -1)
 
 
@@ -304,11 +313,11 @@ def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
 
 
 def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
-    """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
-    `keep`.
+    """The slots of documents that a pool answers: other models' outputs are masked.
 
-    `probs` (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Ties between answers go to
-    the one that the alphabetically first selected model gave. `keep` concerns answers only.
+    Free answers are ordered by the selected models' total probability, and the first `keep` are kept. `probs`
+    (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Ties go to the answer of the
+    alphabetically first selected model.
     """
     masked = probs * pools[..., None]
     index = torch.arange(probs.shape[2])
@@ -327,7 +336,8 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
 
 
 def _answer_order(masked: Tensor) -> Tensor:
-    """(..., G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
+    """(..., G, C) the dataset's slots by falling total probability, then by the first model that gave them,
+    then by index."""
     n_models, n_slots = masked.shape[-2:]
     # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
     total = (masked.sum(-2, dtype=torch.float64) * 1e6).round().long()
@@ -338,7 +348,7 @@ def _answer_order(masked: Tensor) -> Tensor:
 
 
 def slots_kept(documents: Dataset, answer_slots: int) -> int:
-    """C: the most choices of a document, or the answers kept."""
+    """C: the most choices of a document; for free answers, the most that are kept."""
     return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
@@ -375,12 +385,12 @@ def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: 
 
 
 def tail_environment(stream: DocumentStream, config: RLFocalConfig) -> Environment:
-    """The last T_u train documents: where a stream stands when test begins."""
+    """An environment of the last T_u train documents, from which test continues."""
     first = max(_first_learned_document(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
 def _first_learned_document(stream: DocumentStream) -> int:
-    """The first document with a full window before it, or the very first."""
+    """The first document with a full window before it; 0 if there is none."""
     return stream.window if stream.window < stream.n_documents else 0

@@ -1,10 +1,9 @@
-"""A question-gated log-linear pool with a learned mask: full information, no reinforcement learning.
+"""A log-linear ensemble with a learned mask of models, gated by the question, without reinforcement learning.
 
-Pool and mask learn together, by exact expectations over train labels.
-
-Both share one objective: the log-probability of the right slot, minus what the pool costs. For the mask, each
-model is compared with its own opposite, all else equal (the counterfactual baseline of COMA, Foerster et al.,
-2018), so it also reads what models that are not in a sampled pool would have added.
+Ensemble and mask learn together, by exact expectations over train labels and all models' outputs. They share
+one objective: the log-probability of the right slot, minus what the pool costs. The mask compares each model
+with its own opposite, all else equal (the counterfactual baseline of COMA, Foerster et al., 2018). So it also
+reads what models outside a sampled pool would have added.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ from rlfocal.methods.rl_focal.training import (
 )
 
 DOCUMENTS_PER_BUDGET = 3
-"""One document in this many is learned within a budget (of 2, 3 and 4, the best on train rows)."""
+"""One in so many documents is learned within a budget. Of 2, 3 and 4, this was the best on train rows."""
 MIN_LOG_SCORE = -8.0
-"""Lowest log score, also for a right slot that no model of the pool gave."""
+"""The lowest log score, also that of a right slot that no model of the pool gave."""
 
 
 class TrainOutputs(NamedTuple):
-    """What all models say about each of T train documents, and which slot is right."""
+    """The outputs of all models on each of T train documents, and the right slots."""
 
     outputs: Tensor
     """(T, N, C) the models' probabilities of each slot"""
     exists: Tensor
     """(T, C) whether the slot exists"""
     gold: Tensor
-    """(T,) -1 where no slot is right"""
+    """(T,) the right slot; -1 where no slot is right"""
     questions: Tensor
     """(T, G) the question features"""
 
     @classmethod
     def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> TrainOutputs:
-        """The outputs, read from `slots` for which all models were asked."""
+        """The outputs, read from the slots of documents that all models were asked."""
         is_right = (slots.numbers == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         return cls(slots.distributions, slots.open, gold, questions)
@@ -81,7 +80,7 @@ class GatedLearner:
         )
 
     def step(self, number: int, generator: torch.Generator) -> Episode:
-        """Gradient step `number`; the rates fall linearly to 0. Returns a row of the history."""
+        """Takes gradient step `number`, at rates that fall linearly to 0. Returns a row of the history."""
         config, columns = self.config, self.columns
         rows, told = self._batch(number)
         about = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)
@@ -106,7 +105,8 @@ class GatedLearner:
         )
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """(M,) every n-th document from the `step`-th on, and (M, budgets) the budget each is told."""
+        """(M,) every n-th document from the `step`-th on, and (M, budgets) the budget that each is answered
+        within."""
         n, budgets = len(self.everyone.gold), self.columns.budgets
         every = max(n // self.config.batch, 1)
         rows = torch.arange(step % every, n, every)
@@ -127,12 +127,12 @@ class GatedLearner:
 
 
 class PoolValues(NamedTuple):
-    """What each of several pools earns on each document."""
+    """The value of each of M sampled pools on its document."""
 
     gain: Tensor
-    """(M, N) log score minus costs with the model, less the same without it, all else equal; detached"""
+    """(M, N) log score minus costs with the model, less the same without it; detached"""
     log_score: Tensor
-    """(M,) log-probability of the right slot, 0 where there is none"""
+    """(M,) log-probability of the right slot; 0 where there is none"""
     chance: Tensor
     """(M,) probability of the right slot; detached"""
     reward: Tensor
@@ -143,11 +143,13 @@ def weigh_pools(
     added: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, given: Tensor | None, gold: Tensor,
     size_penalty: float, multiplier: Tensor,
 ) -> PoolValues:  # fmt: skip
-    """From what each model has `added` to the logits (M, N, C); `biases` (M, C) or (); `pools` (M, N); which
-    slots `exists` (M, C) marks; for free answers, the slots `given` by each model (M, N, C); the right slot
-    `gold` (M,), -1 for none; and the `multiplier` of the pool's size (M, 1).
+    """The value of each of M sampled pools on its document.
 
-    r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. Without any model nothing is answered, which scores
+    `added` (M, N, C): what each model adds to the logits. `biases`: (M, C) or (). `pools`: (M, N). `exists`:
+    (M, C) which slots exist. `given`: (M, N, C) which slots each model gave, for free answers. `gold`: (M,)
+    the right slot, -1 for none. `multiplier`: (M, 1) on the pool's size.
+
+    r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. A pool without models gives no answer, which scores
     `MIN_LOG_SCORE`.
     """
     n_models = pools.shape[-1]
@@ -183,7 +185,7 @@ def weigh_pools(
 
 
 MAX_REMEMBERED_DOCUMENTS = 500
-"""Last train documents kept, from which the stand-ins for models that are down are chosen."""
+"""The number of last train documents that are kept, to choose stand-ins for models that are down."""
 
 
 def train(
@@ -193,10 +195,9 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[GatedAgents]:
-    """One pool and mask per seed, each fitted alone: the other seeds do not matter.
+    """Fits one ensemble and mask per seed, each without regard to the other seeds.
 
-    It takes seconds, so nothing is kept of a training that is killed. Raises InputError as `check_train`
-    does.
+    This takes seconds, so a killed training leaves nothing. Raises InputError as `check_train` does.
     """
     prepared = prepare(train_rows, config)
 
@@ -207,7 +208,7 @@ def train(
 
 
 def _fit(setup: TrainingSetup, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
-    """One seed's pool and mask, whatever they are worth."""
+    """One seed's ensemble and mask, before any fallback is considered."""
     rows, questions = setup.rows, setup.questions
     assert questions is not None
     n_slots = setup.sizes.slots

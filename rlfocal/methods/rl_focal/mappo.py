@@ -38,8 +38,8 @@ def run_episode(
 ) -> Episode:
     """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
 
-    Returns a row of the history: means over steps and environments without a budget, and over updates for
-    the diagnostics.
+    Returns a row of the history. Its rewards are means over steps and environments without a budget, its
+    diagnostics means over updates.
     """
     environment.reset(episode)
     rollouts, diagnostics = [], []
@@ -84,10 +84,11 @@ def collect_rollout(
 
 
 def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Advantages Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t), and the critic's targets, the
-    returns R̂_t = Â_t + V(s_t) (paper, section 1.6).
+    """Generalised advantage estimates and the critic's targets (paper, section 1.6).
 
-    `rewards` is (L, ...), `values` (L+1, ...): the last one stands for everything after the rollout.
+    Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t); the targets are the returns R̂_t = Â_t +
+    V(s_t). `rewards` is (L, ...), `values` (L+1, ...): the last value stands for everything after the
+    rollout.
     """
     deltas = rewards + gamma * values[1:] - values[:-1]
     advantages = torch.empty_like(deltas)
@@ -106,18 +107,18 @@ class Advantages(NamedTuple):
     fusion: Tensor
     """(L, ..., Q) the advantage of each sampled answer"""
     returns_before: Tensor
-    """(L, ...) for the states in which the pools were chosen"""
+    """(L, ...) returns of the states in which the pools were chosen"""
     returns: Tensor
-    """(L, ...) for s_t, in which the documents were answered"""
+    """(L, ...) returns of s_t, in which the documents were answered"""
 
 
 def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float) -> Advantages:
-    """GAE where the agents act in turn: the Decider in a state valued `before` (L+1, ...), Fusion in s_t,
-    valued `after` (L, ...), for the `rewards` of Q sampled answers (L, ..., Q). Only the next document is
-    discounted.
+    """Advantages where the agents act in turn: first the Decider, then Fusion, on each document.
 
-    The Decider's baseline must not know its action, or it would cancel what there is to learn from it: V(s_t)
-    does, for s_t holds the outputs of the pool.
+    `before` (L+1, ...) are the values of the states in which the Decider acts, `after` (L, ...) those of s_t,
+    in which Fusion does; `rewards` (L, ..., Q) are of Q sampled answers. Only the next document is
+    discounted. The Decider's baseline must not know its action, or it would cancel what there is to learn
+    from it. V(s_t) knows it, because s_t holds the outputs of the pool.
     """
     of_decider, of_fusion = torch.empty_like(after), torch.empty_like(rewards)
     following = torch.zeros_like(after[0])
@@ -129,7 +130,7 @@ def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float
 
 
 def normalise(advantages: Tensor) -> Tensor:
-    """Standardised to mean 0 and deviation 1, as in MAPPO."""
+    """The advantages, standardised to mean 0 and deviation 1, as in MAPPO."""
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
 
@@ -139,7 +140,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
 
 
 class Diagnostics(NamedTuple):
-    """Diagnostics of one update; of its last gradient step unless stated otherwise."""
+    """Diagnostics of one update; of its last gradient step unless a field says otherwise."""
 
     policy_loss: Tensor
     """Mean of Eq (7), negated, added up over the agents that learn."""
@@ -159,13 +160,17 @@ class Diagnostics(NamedTuple):
 
 
 class Learner:
-    """The agents that learn in one phase and the central critic, with the optimiser of all."""
+    """The agents that learn in one phase and the central critic, with one optimiser for all."""
 
     def __init__(
         self, networks: Networks, config: RLFocalConfig, phase: str,
         questions: Questions | None = None, n_documents: float = inf,
     ) -> None:  # fmt: skip
-        """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
+        """Makes the learner of a phase.
+
+        `n_documents`: over how many the priors are spread; online, their number is infinite and the priors
+        vanish.
+        """
         self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
         self.columns = FeatureColumns(0, 0, 0) if questions is None else questions.columns
         budgets = () if questions is None else questions.budgets
@@ -176,7 +181,7 @@ class Learner:
             budgets, config.mean_pool, least=2 * config.call_penalty * n_models, most=n_models
         )
         self.share = 1.0
-        """Factor on the learning rates and the entropy bonus"""
+        """The factor on the learning rates and the entropy bonus."""
         parts: list[tuple[nn.Module, float]] = []
         assert networks.decider.trunk is not None
         assert networks.critic is not None
@@ -197,13 +202,16 @@ class Learner:
         self.share = 1 - done if self.config.anneal else 1.0
 
     def split_episode(self, length: int) -> list[int]:
-        """Steps of each rollout of an episode of this length: as equal as can be."""
+        """The steps of each rollout of an episode of this length, in parts that are as equal as possible."""
         n_parts = -(-length // self.config.update_period)
         return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
 
     def update(self, rollout: Rollout) -> Diagnostics:
-        """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
-        error, an entropy bonus and the priors."""
+        """Takes `epochs` gradient steps on one rollout.
+
+        The loss is Eq (7) for the agents that learn, the critic's squared error, an entropy bonus and the
+        priors.
+        """
         config, acting = self.config, self._list_learning_agents(rollout)
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
@@ -246,7 +254,7 @@ class Learner:
         return log_probs, choice_entropy(logits)
 
     def _values(self, states: Tensor) -> Tensor:
-        """(M,) by the critic."""
+        """(M,) the critic's values of states."""
         values: Tensor = self.critic(states)[:, 0]
         return values
 
@@ -273,7 +281,7 @@ class Learner:
         return of_decider._replace(fusion=of_fusion.fusion)
 
     def _charge(self, rollout: Rollout) -> Tensor:
-        """(L, B, Q) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
+        """(L, B, Q) rewards less the multiplier's cost of the pools; then adapts the multiplier."""
         told = rollout.decider[:-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
         share = rollout.pools.mean(-1)
@@ -284,14 +292,17 @@ class Learner:
 
     @torch.no_grad()
     def _states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """((L+1)·B, ...) the states in which pools are chosen, and (L·B, ...) the global states
-        s_t = [o^Dec_{t+1}; o^Fus_t] in which documents are answered, as the critic reads them."""
+        """((L+1)·B, ...) the states in which pools are chosen; and (L·B, ...) those in which documents are
+        answered.
+
+        The latter are the global states s_t = [o^Dec_{t+1}; o^Fus_t], as the critic reads them.
+        """
         read, decider = self.networks.critic_input, rollout.decider
         after = read(decider[1:].flatten(0, 1), rollout.fusion.flatten(0, 1))
         return read(decider.flatten(0, 1), None), after
 
     def _list_learning_agents(self, rollout: Rollout) -> list[AgentActions]:
-        """The agents that learn."""
+        """The agents that learn in this phase, with their actions in the rollout."""
         acting = []
         decider, pools = rollout.decider[:-1].flatten(0, 1), rollout.pools.flatten(0, 1)
         if self.phase != "fusion":
@@ -306,7 +317,7 @@ class Learner:
         return acting
 
     def _weights(self, both: Advantages, right: Tensor) -> list[Tensor]:
-        """(M, 1 or Q) of each agent that learns, from `right` (M, Q)."""
+        """For each agent that learns, the weight (M, 1 or Q) of each action; `right` is (M, Q)."""
         weights = []
         if self.phase != "fusion":
             weights.append(normalise(both.decider.flatten())[:, None])
@@ -330,15 +341,15 @@ class Learner:
 
 
 class AgentActions(NamedTuple):
-    """An agent that learns, and what it did in a rollout."""
+    """The actions in one rollout of an agent that learns, and their logits."""
 
     logits: Callable[[], Tensor]
     """The function that computes the actions' logits by the current weights."""
     actions: Tensor
-    """(M, N) of branches, (M, Q) of a categorical policy"""
+    """(M, N) actions of branches, or (M, Q) of a categorical policy"""
     are_branches: bool
 
 
 def _join(before: Tensor, after: Tensor) -> Tensor:
-    """(2·L·B,) values of both kinds of state, without the last B that belong to no step."""
+    """(2·L·B,) the values of both kinds of state, without the last B, which belong to no step."""
     return torch.cat([before[: len(after)], after])

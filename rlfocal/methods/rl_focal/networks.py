@@ -14,7 +14,7 @@ from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.questions import FeatureColumns
 
 MIN_LOGPROB = -50.0
-"""The log-prob to which lower ones are clipped, as they tell no more."""
+"""Lower log-probs are clipped to this value, because they tell no more."""
 
 
 class Sizes(NamedTuple):
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
     metrics: int
     past_rewards: int
     question: int = 0
-    """Features of a question, known before any model is asked."""
+    """The number of features of a question that are known before any model is asked."""
 
     @property
     def decider(self) -> int:
@@ -34,12 +34,12 @@ class Sizes(NamedTuple):
 
     @property
     def fusion(self) -> int:
-        """Length of o^Fus = [distributions of the selected; past rewards; question]."""
+        """Length of o^Fus = [distributions of the selected models; past rewards; question]."""
         return self.models * self.slots + self.past_rewards + self.question
 
 
 class Standardiser(nn.Module):
-    """Standardises the selected models' outputs by train mean and deviation; those of the others stay 0.
+    """Standardises the selected models' outputs by train mean and deviation; outputs of other models stay 0.
 
     Probabilities cluster around 1/C, where a freshly initialised sigmoid layer hardly tells them apart.
     """
@@ -59,7 +59,7 @@ class Standardiser(nn.Module):
         self.scale.copy_(1 / (outputs.std(0, correction=0, keepdim=True) + 1e-3))
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(B, N·C + k) o^Fus -> the same, past rewards unchanged."""
+        """(B, N·C + k) o^Fus with its outputs standardised; past rewards are unchanged."""
         shape = self.mean.shape[1:]
         outputs = observation[:, : shape.numel()].view(-1, *shape)
         selected = outputs.sum(-1, keepdim=True) > 0
@@ -68,8 +68,11 @@ class Standardiser(nn.Module):
 
 
 class Decider(nn.Module):
-    """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
-    is linear in the question features. `gated_log_linear` has the second alone."""
+    """Eq (5): a trunk over [pool; metrics; size] that all models' branches share, and a linear term of the
+    question in each branch.
+
+    `gated_log_linear` has only the linear terms.
+    """
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -84,27 +87,29 @@ class Decider(nn.Module):
 
     @torch.no_grad()
     def start_from(self, pools: Tensor, config: PoolConfig) -> None:
-        """Sets the branches' constants within each budget, in ascending order, and without one, from the
-        pools (K, N) of members that start likely."""
+        """Sets the branches' constants so that the members of pools (K, N) start likely.
+
+        The K places are the budgets in ascending order, and last no budget.
+        """
         others = (~pools).sum(1, keepdim=True).clamp(min=1)
         unlikely = torch.logit(config.start_others / others, eps=1e-6).clamp(max=config.start_logit)
         places = [*range(1 - len(pools), 0), 0]
         self.question[places] = torch.where(pools, config.start_logit, unlikely)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(B, N+K+1+G) -> (B, N) logits of the branches."""
+        """(B, N) logits of the branches, from observations (B, N+K+1+G)."""
         of_question = observation[:, self.n_pool :] @ self.question
         return self.pool_logits(observation[:, : self.n_pool]) + of_question
 
     def pool_logits(self, observation: Tensor) -> Tensor:
-        """(B, N+K+1) -> (B, N) the trunk's part of the logits; 0 without one."""
+        """(B, N) the trunk's part of the logits, from (B, N+K+1); 0 without a trunk."""
         if self.trunk is None:
             return observation.new_zeros((len(observation), self.question.shape[1]))
         of_pool: Tensor = self.trunk(observation)
         return of_pool
 
     def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
-        """The ridge penalty: weighted squares; the constant and the budgets are not penalised."""
+        """The ridge penalty, a weighted sum of squares. The constant and the budgets are not penalised."""
         if not len(self.question):  # without questions there is not even a constant
             return self.question.new_zeros(())
         ridges = columns.expand(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
@@ -115,9 +120,11 @@ class Evidence(NamedTuple):
     """Models' outputs for M documents, standardised on train."""
 
     shared: Tensor
-    """(M, N, C) log-probs centred over the open slots, in deviations; for free answers, shares of passes"""
+    """(M, N, C) log-probs, centred over the open slots and standardised; for free answers, shares of samples
+    """
     own: Tensor
-    """(M, N, C) the same, standardised for each slot by its own mean and deviation; 0 for free answers"""
+    """(M, N, C) log-probs, centred and standardised for each slot by its own mean and deviation; 0 for free
+    answers"""
 
 
 class LogLinearCore(nn.Module):
@@ -138,7 +145,7 @@ class LogLinearCore(nn.Module):
         self.centre: Tensor | None = None
         """(G, N) the weights at which the prior is centred; None: 0"""
         self.strength = 1.0
-        """What the ridges are multiplied by"""
+        """The factor on the ridge penalties."""
         self.weight = nn.Parameter(torch.zeros(g, n))
         self.slots = nn.Parameter(torch.zeros(n * c if kind == "choices" else 0, c))
         self.bias = nn.Parameter(torch.zeros(g if kind == "choices" else 0, c))
@@ -148,9 +155,11 @@ class LogLinearCore(nn.Module):
 
     @torch.no_grad()
     def learn(self, outputs: Tensor, is_open: Tensor, accuracy: Tensor, start: float) -> None:
-        """Sets scales from the outputs (T, N, C) of all models on train and the slots that exist (T, C), and
-        initial weights that sum to `start`, in proportion to the models' odds of being right, from `accuracy`
-        (N,)."""
+        """Sets scales and initial weights from all models' outputs (T, N, C) on train and the slots that
+        exist (T, C).
+
+        The weights sum to `start`, in proportion to the models' odds of being right, from `accuracy` (N,).
+        """
         odds = accuracy / (1 - accuracy)
         self.weight[0] = start * odds / odds.sum()
         if self.kind == "choices":
@@ -162,7 +171,7 @@ class LogLinearCore(nn.Module):
             self.scale.copy_(torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0))
 
     def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
-        """Evidence from distributions (M, N, C), 0 for models not asked, and open slots (M, C)."""
+        """The evidence in distributions (M, N, C), 0 for models not asked, over open slots (M, C)."""
         if self.kind == "answers":
             return Evidence(outputs, torch.zeros_like(outputs))
         asked = outputs.sum(-1, keepdim=True) > 0
@@ -179,11 +188,11 @@ class LogLinearCore(nn.Module):
         return added
 
     def biases(self, question: Tensor) -> Tensor:
-        """(M, C), or 0 for free answers."""
+        """(M, C) the biases of the slots; 0 for free answers."""
         return question @ self.bias if self.kind == "choices" else question.new_zeros(())
 
     def forward(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(M, C) logits; the caller masks closed slots."""
+        """(M, C) logits. Closed slots have one too, which the caller masks."""
         logits = (seen.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
         if self.kind == "choices":
             logits = logits + seen.own.flatten(1) @ self.slots + question @ self.bias
@@ -203,12 +212,12 @@ class LogLinearCore(nn.Module):
 
 
 class PreprocessedObservation(NamedTuple):
-    """Fusion's observations, preprocessed as far as no parameter is involved."""
+    """Fusion's observations, transformed as far as no parameter is involved."""
 
     evidence: Evidence | None
     """The outputs that the log-linear core reads; None without a core."""
     standard: Tensor | None
-    """(B, N·C+k) standardised, for a network or a soft vote"""
+    """(B, N·C+k) the observations, standardised, for a network or a soft vote"""
     question: Tensor
     """(B, G) the question features"""
     open: Tensor
@@ -216,7 +225,7 @@ class PreprocessedObservation(NamedTuple):
 
 
 class Fusion(nn.Module):
-    """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
+    """A log-linear core, a network on top, or both. A network alone starts from a soft vote."""
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
@@ -230,19 +239,24 @@ class Fusion(nn.Module):
         self.network = mlp(widths, generator, shape.actor_gain) if with_network else None
 
     def fit_scales(self, outputs: Tensor, is_open: Tensor, train: Dataset, start: float) -> None:
-        """Sets scales and the core's initial weights, which add up to `start`, from all models' outputs
-        (T, N, C) on train and the slots that exist (T, C)."""
+        """Sets scales and the core's initial weights from all models' outputs (T, N, C) on train and the
+        slots that exist (T, C).
+
+        The weights sum to `start`.
+        """
         self.standardiser.learn(outputs)
         if self.core is not None:
             self.core.learn(outputs, is_open, accuracies(torch.tensor(train.correct)), start)
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
-        """(B, N·C+k+G) o^Fus and the slots that exist, (B, C) -> (B, C) logits, -inf elsewhere."""
+        """(B, C) logits, -inf for slots that do not exist, from o^Fus (B, N·C+k+G) and the slots that exist
+        (B, C)."""
         return self.logits(self.preprocess(observation, is_open))
 
     @torch.no_grad()
     def preprocess(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
-        """The part of the logits' computation that involves no parameter, so several updates can share it."""
+        """The part of the logits' computation that involves no parameter, so that several updates share
+        it."""
         seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:
@@ -250,14 +264,15 @@ class Fusion(nn.Module):
         return PreprocessedObservation(seen, standard, observation[:, self._n_seen :], is_open)
 
     def logits(self, perceived: PreprocessedObservation) -> Tensor:
-        """(B, C), -inf for slots that do not exist."""
+        """(B, C) logits, -inf for slots that do not exist."""
         logits = self.reward_free_logits(perceived)
         if self.network is not None:
             logits = logits + self.network(perceived.standard)
         return mask_closed(logits, perceived.open)
 
     def reward_free_logits(self, perceived: PreprocessedObservation) -> Tensor:
-        """(B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
+        """(B, C) the part of the logits that does not depend on past rewards: the core, or else the soft
+        vote."""
         if self.core is not None:
             steady: Tensor = self.core(perceived.evidence, perceived.question)
             return steady
@@ -269,8 +284,8 @@ class Fusion(nn.Module):
     def make_step_function(
         self, outputs: Tensor, is_open: Tensor, question: Tensor
     ) -> Callable[[int, Tensor], Tensor]:
-        """For L steps of `outputs` (L, B, N·C) at once: a function from step t and the past rewards (B, k) to
-        the logits (B, C)."""
+        """For the `outputs` of L steps (L, B, N·C): a function from step t and the past rewards (B, k) to the
+        logits (B, C)."""
         shape = outputs.shape[:2]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
         observation = torch.cat([outputs, none_yet, question], -1).flatten(0, 1)
@@ -294,12 +309,12 @@ class Fusion(nn.Module):
         return self.n_outputs + self.sizes.past_rewards
 
     def _outputs(self, observation: Tensor) -> Tensor:
-        """(B, N, C)"""
+        """(B, N, C) the models' outputs in an observation."""
         return observation[:, : self.n_outputs].reshape(-1, self.sizes.models, self.sizes.slots)
 
 
 class Networks(nn.Module):
-    """Decider, Fusion and, where there is one, the central critic."""
+    """The networks of Decider and Fusion and, where there is one, of the central critic."""
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
@@ -312,9 +327,12 @@ class Networks(nn.Module):
             self.critic = mlp(widths, generator)
 
     def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:
-        """(B, ...) [o^Dec; o^Fus standardised; 1], the global state in which a document is answered; with
-        zeros for o^Fus and the 1 in the state before, in which its pool is chosen. The same before and after
-        an update."""
+        """(B, ...) the critic's input.
+
+        In the global state, in which a document is answered, it is [o^Dec; o^Fus standardised; 1]. In the
+        state before, in which its pool is chosen, zeros stand for o^Fus and the 1. It is the same before and
+        after an update.
+        """
         if fusion is None:
             return nn.functional.pad(decider, (0, self.sizes.fusion + 1))
         asked = fusion.new_ones((len(fusion), 1))
@@ -322,12 +340,13 @@ class Networks(nn.Module):
 
 
 def accuracies(right: Tensor) -> Tensor:
-    """(N,) from right or wrong (T, N), shrunk towards a half by one more document right and one wrong."""
+    """(N,) accuracies from right or wrong (T, N), shrunk towards a half: one more document counts as right,
+    one as wrong."""
     return (right.sum(0) + 1) / (len(right) + 2)
 
 
 def _centre(outputs: Tensor, is_open: Tensor) -> Tensor:
-    """Log-probs minus their mean over the open slots; 0 elsewhere."""
+    """Log-probs minus their mean over the open slots; 0 for closed slots."""
     is_open = is_open[..., None, :]
     logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=MIN_LOGPROB)
     logs = torch.where(is_open, logs, 0)

@@ -1,4 +1,4 @@
-"""Algorithm 2: both agents and the critic learn from the rewards of what they asked and answered."""
+"""Algorithm 2: both agents and the critic learn from the rewards of the answers they gave."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 LABEL_DISCOUNT = 0.8
-"""Factor by which older labels count less after every T_u labels, where online learning is judged."""
+"""After every T_u labels, older labels count less by this factor, when online learning is judged."""
 NEVER_ASKED_LOGIT = 10.0
-"""A branch whose constant lies below this, negated, is as good as never asked."""
+"""A branch whose constant is below the negative of this is practically never asked."""
 MAX_EXPLORED_LOGIT = 1.0
-"""The highest logit to which exploring raises a branch: 73 %."""
+"""The highest logit to which exploration raises a branch: a probability of 73 %."""
 _BISECTION_STEPS = 30
 LEAD_STANDARD_ERRORS = 1.0
-"""Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
+"""By so many standard errors, the Fusion that learned online has to be ahead of the trained one."""
 
 
 class AskedStream(DocumentStream):
-    """A stream whose metrics count a model's answer to a document only if the model was asked for it: a
-    pool's window holds the documents that all of its members answered."""
+    """A stream whose metrics count a model's answer to a document only if the model was asked.
+
+    A pool's window holds the documents that all of its members answered.
+    """
 
     def __init__(self, *args: Any, lead: int, n_metrics: int, **named: Any) -> None:
-        """The first `lead` documents are of train, where every model was asked."""
+        """Makes the stream. Its first `lead` documents are of train, where every model was asked."""
         super().__init__(*args, **named)
         self.n_metrics = n_metrics
         self.asked = torch.zeros(self.n_documents, self.n_models)
@@ -61,8 +63,8 @@ class AskedStream(DocumentStream):
         self.asked[rows] = pools
 
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
-        """(1, 1, K) of the pool (1, 1, N), over what is known of the window before `end`; 0 where no document
-        counts."""
+        """(1, 1, K) metrics of the pool (1, 1, N), over the known part of the window before `end`; 0 where no
+        document counts."""
         rows = torch.arange(max(end - self.window, 0), end)
         rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]
         if not len(rows):
@@ -75,11 +77,11 @@ class AskedStream(DocumentStream):
 class OnlineJointLearner:
     """The joint learner of train, on T_u documents at a time.
 
-    Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: what
-    `mean_pool` leaves is spread over the models that it hardly asks. Fusion answers with what it learned
-    online once that has been right clearly more often than the trained Fusion, which is the better one where
-    nothing changes. With one sampled answer per document, as in the paper's text, agents learn from the
-    answer given and do not explore beyond their own sampling.
+    Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: the rest
+    of `mean_pool` is spread over the models that it hardly asks. Fusion answers with what it learned online
+    once that has been right clearly more often than the trained Fusion, which is better where nothing
+    changes. With one sampled answer per document, as in the paper's text, agents learn from the answer given
+    and do not explore beyond their own sampling.
     """
 
     def __init__(
@@ -96,12 +98,12 @@ class OnlineJointLearner:
 
     @property
     def fusion(self) -> Fusion:
-        """The Fusion that answers next."""
+        """The Fusion that gives the next answers: the trained one, or the one that learned online."""
         leads = self._gain > LEAD_STANDARD_ERRORS * self._spread**0.5
         return self.networks.fusion if leads or self.config.samples == 1 else self._trained
 
     def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
-        """(B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
+        """(B, N) the next pools. A sampled pool without any model is replaced by the likeliest model."""
         logits = self.networks.decider(observed)
         pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
         return torch.where(
@@ -109,8 +111,11 @@ class OnlineJointLearner:
         )
 
     def fuse(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
-        """The answer given, the likeliest answers of the trained and the online Fusion, and the answers that
-        Fusion learns from, sampled from its own policy."""
+        """A function to the answers of each step.
+
+        They are the answer given, the likeliest answers of the trained and the online Fusion, and the sampled
+        answers that Fusion learns from.
+        """
         trained, online = (
             fusion.make_step_function(outputs, is_open, question)
             for fusion in (self._trained, self.networks.fusion)
@@ -129,7 +134,7 @@ class OnlineJointLearner:
         return answer
 
     def learn(self, rollout: Rollout) -> None:
-        """One update of both agents and the critic."""
+        """Updates both agents and the critic once."""
         sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
         learned_by = self.learner.update(learned)
@@ -141,16 +146,20 @@ class OnlineJointLearner:
             self._explore(rollout)
 
     def _judge(self, right: Tensor) -> None:
-        """From whether the trained and the online Fusion's answers were `right` (L, 2): compares both,
-        neither of which had learned from these documents."""
+        """Compares the trained and the online Fusion, by whether their answers were `right` (L, 2).
+
+        Neither had learned from these documents.
+        """
         trained, online = right.unbind(-1)
         self._gain = LABEL_DISCOUNT * self._gain + float((online - trained).sum())
         self._spread = LABEL_DISCOUNT * self._spread + float((online - trained).abs().sum())
 
     @torch.no_grad()
     def _explore(self, rollout: Rollout) -> None:
-        """Raises the lowest constants of branches to one level, or lowers all of them alike, until pools for
-        the last documents have `mean_pool` models on average."""
+        """Makes pools for the last documents have `mean_pool` models on average.
+
+        It raises the lowest constants of branches to one level, or lowers all of them alike.
+        """
         decider = self.networks.decider
         if not len(decider.question):  # agents that do not look at questions have no constants
             return
@@ -158,7 +167,8 @@ class OnlineJointLearner:
         logits = decider(rollout.decider[:-1].flatten(0, 1))
 
         def lower_constants(level: float) -> Tensor:
-            """(N,) below -`NEVER_ASKED_LOGIT` all constants are lowered by the rest."""
+            """(N,) constants of branches, lowered by the part of `level` that lies below
+            -`NEVER_ASKED_LOGIT`."""
             return constants.clamp(min=level) + min(level + NEVER_ASKED_LOGIT, 0.0)
 
         def is_within(level: float) -> bool:
@@ -173,7 +183,7 @@ class OnlineJointLearner:
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
-    """Acts on T documents in order, learning after every T_u labels; the agents stay as they are."""
+    """Decides on T documents in order, learning after every T_u labels; the given agents stay as they are."""
     config, n, lead = agents.config, len(documents), len(agents.memory.labels)
     about = agents.read_question_features(documents)
     stream = AskedStream(
@@ -207,7 +217,7 @@ def read_first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
 
 
 def _prepend_memory(memory: Memory, documents: Dataset) -> Dataset:
-    """The remembered end of train, and the documents."""
+    """The remembered documents at the end of train, followed by these documents."""
     blank = len(memory.labels)
 
     def append_values(before: Array | Tensor, values: Array) -> Array:

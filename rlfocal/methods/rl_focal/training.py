@@ -1,4 +1,4 @@
-"""Warm start: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
+"""Training of `rl_focal`: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ START_POLICY: Deciding = "start"
 CONSTANT_POLICY: Deciding = "constant pool"
 LEARNED_POLICY: Deciding = "learned"
 N_TRIALS = 3
-"""Parts of train that trained agents are tried on."""
+"""The number of parts of train on which trained agents are tried."""
 _RECENT_DOCUMENTS, _MAX_HALVINGS = 500, 12
 
 
@@ -55,11 +55,11 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[RLFocalAgents]:
-    """One pair of agents per seed, each trained alone: the other seeds do not matter to the last bit.
+    """Trains the agents of each seed, without regard to the other seeds, to the last bit.
 
-    Every few episodes the state of training is saved in the folder `kept`: called again with the same
-    arguments after it was killed, training ends with the same agents as without the interruption.
-    Raises InputError for a pool of one model or fewer than two train documents.
+    Every few episodes the state of training is saved in the folder `kept`. A killed training, called again
+    with the same arguments, ends with the same agents as without the interruption. Raises InputError for a
+    pool of one model or fewer than two train documents.
     """
     prepared = prepare(train_rows, config)
 
@@ -82,7 +82,7 @@ def train(
 def _fit(
     setup: TrainingSetup, config: RLFocalConfig, seed: int, file: UnfinishedTraining | None, report: Progress
 ) -> RLFocalAgents:
-    """One seed's agents, whatever they are worth."""
+    """One seed's agents, before any fallback is considered."""
     stream = train_stream(setup.rows, config, setup.questions)
     generator = torch.Generator().manual_seed(seed)
     networks = start_training(setup, config, generator, stream.outputs())
@@ -92,14 +92,14 @@ def _fit(
 
 
 class TrainingSetup(NamedTuple):
-    """What the trainings of all seeds have in common."""
+    """What the trainings of all seeds share."""
 
     dataset: Dataset
-    """The train rows, before the models are put in `order`."""
+    """The train rows, with the models as given."""
     rows: Dataset
     """The train rows with their models in `order`."""
     order: Ints
-    """(N,) positions among the models as given"""
+    """(N,) the positions of the models, among the models as given"""
     questions: Questions | None
     sizes: Sizes
     simple_candidates: SimpleCandidates | None
@@ -110,10 +110,12 @@ def prepare(
     train_rows: Dataset, config: PoolConfig, questions: Questions | None = None,
     selected: SelectedPools | None = None,
 ) -> TrainingSetup:  # fmt: skip
-    """Checks train rows, puts their models in an order of their own, and fits the simple policies.
+    """Checks train rows, puts their models in an order that does not depend on names, and fits the simple
+    policies.
 
-    `questions` is fitted to the rows if it is not given, and `selected` chosen on them. Raises InputError as
-    `check_train` does."""
+    `questions` is fitted to the rows if it is not given, and `selected` is chosen on them. Raises InputError
+    as `check_train` does.
+    """
     check_train(train_rows)
     order = order_by_answers(train_rows)
     rows = train_rows.reorder(order)
@@ -128,8 +130,10 @@ def prepare(
 def start_training(
     setup: TrainingSetup, config: PoolConfig, generator: torch.Generator, everyone: Slots
 ) -> Networks:
-    """Networks before they learn, from what all models say. Where there are simple policies, they start from
-    the constant pools and their Fusion."""
+    """The networks before they learn, from what all models say.
+
+    Where there are simple policies, networks start from the constant pools and their Fusion.
+    """
     networks = Networks(setup.sizes, config, generator, setup.rows.kind)
     networks.fusion.fit_scales(everyone.distributions, everyone.open, setup.rows, config.log_linear_start)
     if setup.simple_candidates is not None:
@@ -140,8 +144,10 @@ def start_training(
 
 @torch.no_grad()
 def _start_fusion(networks: Networks, simple: SimpleCandidates) -> None:
-    """Sets Fusion to the trained one of the pool without a budget, and what budgets change of it; its prior
-    is centred at the start."""
+    """Sets Fusion to the trained one of the pool without a budget, and to its changes within budgets.
+
+    Its prior is centred at the start.
+    """
     core, policies = networks.fusion.core, simple.policies
     assert core is not None
     assert policies.start is not None
@@ -167,10 +173,10 @@ def fit_and_choose(
     fit: Callable[[TrainingSetup, Progress], Made],
     report: Progress,
 ) -> Made:
-    """One seed's agents, and which of their policies decides.
+    """Fits one seed's agents, and chooses which of their policies decides.
 
-    What was learned is tried out of fold only where it is ahead even on the documents that it was trained
-    on: no fit that is worse there would be chosen.
+    Learned agents are tried out of fold only where they are ahead even on the documents that they were
+    trained on. A fit that is worse there would never be chosen.
     """
     is_judged = config.has_floor and setup.simple_candidates is not None
     agents = fit(setup, report if not is_judged else lambda done: report(done / 2))
@@ -201,10 +207,11 @@ def fit_and_choose(
 
 
 def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Deciding:
-    """What decides, from what (J, T) best single, start, constant pool and what was learned earn.
+    """The policy that decides, from the rewards (J, T) of best single, start, constant pool and learned
+    agents.
 
-    The start is the prior: few documents leave it, be it for the best single model or for what was trained.
-    Going down to one model is no climb, and does not use up the level of climbs.
+    The start is the prior: on few documents it decides, rather than the best single model or what was
+    trained. Going back to one model is no step upwards, and does not use up the level of such steps.
     """
     base = choose_fallback((START_POLICY, names[0]), rewards[[1, 0]], margin)
     kept = [names.index(base), *range(2, len(names))]
@@ -221,11 +228,11 @@ def _learned_out_of_fold(
     simpler: Floats,
     margin: float,
 ) -> Floats | None:
-    """(K, 1, T) what agents earn at each place on documents that they were not trained on; None once they
-    cannot come clearly ahead of what is `simpler`, which earned (T,) without a budget.
+    """(K, 1, T) the agents' rewards at each place, on documents that they were not trained on.
 
-    Pool sizes and priors are those of all documents, for choosing them is most of a trial's cost. What that
-    brings the trained pool is taken off what the agents earn.
+    None once they cannot be clearly ahead of `simpler`, whose rewards without a budget are (T,). Pool sizes
+    and priors are those of all documents, because choosing them is most of a trial's cost. What that adds to
+    the trained pool's rewards is subtracted from the agents'.
     """
     given, n_places = setup.dataset, len(simple.rewards)
     earned = np.zeros((n_places, 1, len(given)))
@@ -244,8 +251,10 @@ def _learned_out_of_fold(
 
 
 def _reward_decisions(agents: PoolAgents, documents: Dataset, place: int) -> Floats:
-    """(T,) what the Decider earns at a place, within that budget or without one: 1 for a right answer, less
-    the penalty for each model asked."""
+    """(T,) the rewards of the Decider at a place, within that budget or without one.
+
+    A right answer has a reward of 1, less the penalty for each model asked.
+    """
     agents = replace(agents, simple_policies=None)
     place = range(len(agents.budgets) + 1)[place]
     policy = agents if place == len(agents.budgets) else agents.hold_to_budget(Budget(agents.budgets[place]))
@@ -259,8 +268,10 @@ def _reward_decisions(agents: PoolAgents, documents: Dataset, place: int) -> Flo
 def train_each(
     seeds: Sequence[int], train_seed: Callable[[int, Progress], Made], on_progress: Progress | None
 ) -> list[Made]:
-    """The agents of all seeds, on one thread per core: matrix products release Python's lock. When one fails,
-    the others stop at their next report."""
+    """Trains the agents of all seeds, on one thread per core: matrix products release Python's lock.
+
+    When one fails, the others stop at their next report.
+    """
     done, lock, is_over = dict.fromkeys(seeds, 0.0), threading.Lock(), threading.Event()
 
     def run(seed: int) -> Made:
@@ -288,7 +299,7 @@ def _learn(
     networks: Networks, stream: DocumentStream, config: RLFocalConfig, questions: Questions | None,
     generator: torch.Generator, kept: UnfinishedTraining | None, on_progress: Progress,
 ) -> tuple[list[Episode], bool]:  # fmt: skip
-    """All phases: the history, and whether `mean_pool` binds at the end."""
+    """Runs all phases. Returns the history, and whether `mean_pool` binds at the end."""
     environment = train_environment(stream, config, 0 if questions is None else len(questions.budgets))
     history = [] if kept is None else kept.history()
     phases = {
@@ -336,7 +347,7 @@ def finish(
     agents: type[Made], setup: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
     history: Sequence[Episode], seed: int, is_limited: bool,
 ) -> Made:  # fmt: skip
-    """One seed's agents, their pools within `mean_pool`; models are still in the order of the rows."""
+    """One seed's agents, whose pools keep to `mean_pool`; models are still in the order of the rows."""
     for parameter in networks.parameters():  # the optimiser holds all of them in one vector
         parameter.data, parameter.grad = parameter.data.clone(), None
     rows, questions = setup.rows, setup.questions
@@ -352,9 +363,12 @@ def finish(
 
 @torch.no_grad()
 def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
-    """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
-    models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
-    and a short training can end before it has taken effect."""
+    """Lowers all branches alike until pools on the last train questions (T, G) have at most `mean_pool`
+    models on average.
+
+    With `is_limited`, also raises them to that mean. The multiplier acts on sampled pools, and a short
+    training can end before it takes effect.
+    """
     recent = questions[-_RECENT_DOCUMENTS:]
 
     def mean_size(lowered: float) -> float:
@@ -373,7 +387,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 @torch.no_grad()
 def end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
-    """The environment's state after the last train documents, if the agents act as they will at test."""
+    """The environment's state after the last train documents, where the agents act as they will at test."""
     environment = tail_environment(stream, config)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:

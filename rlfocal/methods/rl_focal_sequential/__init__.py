@@ -1,1 +1,1 @@
-"""Ours: asks in turn, and stops when more answers would not pay."""
+"""`rl_focal_sequential`, our own: asks models in turn, and stops when more answers would not pay."""

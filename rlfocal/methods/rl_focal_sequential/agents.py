@@ -1,4 +1,4 @@
-"""Trained sequential agents: how they act frozen, as labels come in and for a Router; and as files."""
+"""The agents of `rl_focal_sequential`: frozen, online, for a Router, and as files."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from rlfocal.statistics.calibration import apply_temperature
 
 
 class StageFeatures(NamedTuple):
-    """What a stage of asking shows of T documents."""
+    """The observation of T documents after one stage of asking."""
 
     slots: Ints
-    """(T,) Fusion's answers; -1 where no slot is open"""
+    """(T,) Fusion's answered slots; -1 where no slot is open"""
     distribution: Floats
     """(T, C) Fusion's probability of each slot, after temperature scaling"""
     goes_on: Bools
-    """(T,) whether the Decider asks the next models; never after the last stage"""
+    """(T,) whether the Decider asks the models of the next stage; never after the last stage"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialAgents(TrainedAgents):
-    """One seed's Decider and Fusion."""
+    """The Decider and Fusion of one seed."""
 
     method: str = "rl_focal_sequential"
     config: SequentialConfig
@@ -63,25 +63,29 @@ class SequentialAgents(TrainedAgents):
     fusions: tuple[Mixture, ...]
     """The fusion of the outputs at each of the K stages."""
     decider: Floats
-    """(K-1, 5) the weights by which each stage but the last asks on"""
+    """(K-1, 5) the Decider's weights at each stage but the last"""
     temperature: float
     """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
     train_accuracy: tuple[float, ...]
     """The train accuracy of each model, in the order of `models`."""
     held_out_accuracy: float
-    """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
+    """Fusion's out-of-fold accuracy at its best stage, which a stream may expect."""
     penalty: float
-    """The cost of asking one model, where a right answer earns 1."""
+    """The cost of asking one model, where a right answer has a reward of 1."""
     kept: tuple[Deciding, ...]
-    """(K,) what decides where stages up to each may be asked: what was learned, or the start or the most
-    accurate model, where what was learned was not ahead of it on held-out train documents. Empty: always what
-    was learned."""
+    """(K,) by the last stage that may be asked, the policy that decides; empty: always the learned one.
+
+    The start or the most accurate model decides where the learned policy was not ahead of it on held-out
+    train documents.
+    """
     start: StartingPool | None = None
     """The best constant pool; None in agents of earlier versions, where it never decides."""
 
     def starts(self, last: int, down: Bools) -> Bools | None:
-        """(N,) the models that the start asks, in asking order, if it decides where stages up to `last` may
-        be asked and models `down` (N,) are left out; None if it does not."""
+        """(N,) the models that the start asks, in asking order; None if the start does not decide.
+
+        Stages up to `last` may be asked, and models `down` (N,) are left out.
+        """
         if self.start is None or not self.kept or self.kept[last] != "start":
             return None
         members = self.start.members(down[list(self.order)])
@@ -98,8 +102,10 @@ class SequentialAgents(TrainedAgents):
         return StageFeatures(slots, distribution, np.zeros(len(documents), dtype=np.bool_))
 
     def choose_single_model(self, last: int, down: Bools) -> int | None:
-        """The model that decides alone where stages up to `last` may be asked: the most accurate one, or of
-        those left once all that may be asked are `down` (N,). None: the agents decide."""
+        """The model that decides alone where stages up to `last` may be asked; None: the agents decide.
+
+        It is the most accurate model, or that of the others if all that may be asked are `down` (N,).
+        """
         if down[list(self.order[: self.sizes[last]])].all() and not down.all():
             return self._most_accurate(down)
         is_earned = bool(self.kept) and self.kept[last] == "best single"
@@ -107,7 +113,7 @@ class SequentialAgents(TrainedAgents):
 
     @property
     def best(self) -> int:
-        """The position of the most accurate model on train."""
+        """The position of the model with the highest accuracy on train."""
         return self._most_accurate(np.zeros(len(self.models), dtype=np.bool_))
 
     def _most_accurate(self, down: Bools) -> int:
@@ -119,10 +125,11 @@ class SequentialAgents(TrainedAgents):
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """Each document on its own, stage after stage until the Decider stops, or the next stage would call
-        more than `most` models. With `costs`, a model that `most` no longer pays for is skipped.
+        """Decides on each document alone, stage after stage, until the Decider stops or the next stage
+        exceeds `most` models.
 
-        Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
+        With `costs`, a model that `most` no longer pays for is skipped. Agents are as at the end of train.
+        Raises InputError as `decide_online` does.
         """
         unpaid = None
         if costs is not None:
@@ -136,7 +143,7 @@ class SequentialAgents(TrainedAgents):
         return FusionAttribution(*self._answers(calls), pulls=None)
 
     def _find_unaffordable(self, costs: Floats, most: float) -> Bools:
-        """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
+        """(N,) the models that are skipped, if models are asked in order as long as `most` pays for them."""
         unpaid = np.ones(len(self.models), dtype=np.bool_)
         for model in self.order[: self.sizes[-1]]:
             if costs[model] <= most:
@@ -146,7 +153,8 @@ class SequentialAgents(TrainedAgents):
     def _answers(
         self, calls: Calls, most: float = np.inf, unpaid: Bools | None = None
     ) -> tuple[Ints, Floats]:
-        """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered.
+        """(T,) slots, and (T, C) Fusion's distributions after temperature scaling, at the stage where asking
+        stopped.
 
         Asking never stops at a stage that adds a model that is down or `unpaid`, unless it is the last stage.
         """
@@ -179,7 +187,7 @@ class SequentialAgents(TrainedAgents):
         return slots, final
 
     def read_question_features(self, documents: Dataset | Calls) -> QuestionFeatures:
-        """What is known of the questions before any model is asked."""
+        """The features of the questions that are known before any model is asked."""
         return read_question_features(documents, self.queries)
 
     def list_added_models(self, stage: int) -> list[int]:
@@ -189,7 +197,8 @@ class SequentialAgents(TrainedAgents):
     def observe_stage(
         self, stage: int, documents: Dataset, question_features: QuestionFeatures, down: Bools | None = None
     ) -> StageFeatures:
-        """Fusion's answers to T documents after a stage's models, less those `down` (N,), have answered."""
+        """Fusion's answers to T documents after the models of a stage have answered, except those `down`
+        (N,)."""
         size, order = self.sizes[stage], list(self.order)
         seen = outputs(documents, question_features, self.scales, self.order, self.n_slots)
         if down is not None:
@@ -205,8 +214,10 @@ class SequentialAgents(TrainedAgents):
         return StageFeatures(answers, sure, going)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
-        lately been right clearly more often. Learns only from answers of models that were asked.
+        """The frozen agents' answers, or the vote of the models that the labels so far show to be best.
+
+        The vote answers once it has lately been right clearly more often. Only answers of models that were
+        asked are learned from.
         """
         frozen, tracker = decide(self, documents), self.tracker()
         correct = documents.correct
@@ -233,7 +244,10 @@ class SequentialAgents(TrainedAgents):
 
 
 class StageDriver:
-    """Stage after stage. A model that is down counts as asked; the next stage replaces it with others."""
+    """A driver that asks stage after stage.
+
+    A model that is down counts as asked; the next stage replaces it with others.
+    """
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents = agents
@@ -286,7 +300,7 @@ class StageDriver:
         return _fuse_answer(self._observe_stage(stage, outputs))
 
     def _asks_more(self, stage: int, outputs: QueryOutputs) -> bool:
-        """Whether the Decider would go on, or this stage added a model that is down."""
+        """Whether the Decider asks on after this stage, or this stage added a model that is down."""
         return bool(
             self._observe_stage(stage, outputs).goes_on[0]
             or outputs.is_down[self._agents.list_added_models(stage)].any()
@@ -299,7 +313,7 @@ class StageDriver:
         return self._looks[stage]
 
     def _stage(self, outputs: QueryOutputs) -> int:
-        """The last stage all of whose models were asked; -1 if none."""
+        """The last stage all of whose models were asked; -1 if there is none."""
         asked = outputs.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
         return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1
@@ -309,7 +323,7 @@ class StageDriver:
 
 
 def _fuse_answer(features: StageFeatures) -> FusedAnswer:
-    """The answer to the one document of a look."""
+    """The answer to the one document of `features`."""
     slot = int(features.slots[0])
     return FusedAnswer(slot, float(features.distribution[0, slot])) if slot >= 0 else NO_ANSWER
 
@@ -354,7 +368,7 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
 
 
 def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
-    """A mixture of regressions as tensors."""
+    """The weights and shares of a mixture of regressions as tensors, by name."""
     tensors = {"shared": weights.shared, "bias": weights.bias, "own": weights.own}
     return {
         f"{prefix}{name}": value for name, value in (tensors | {"shares": torch.from_numpy(shares)}).items()
@@ -381,8 +395,9 @@ def write_stages(
 def read_stages(
     unfinished: UnfinishedTraining, order: Order, recipes: tuple[Ridges, ...]
 ) -> tuple[tuple[Ridges, ...], list[Stage]]:
-    """Reads the stages that `write_stages` wrote; none if nothing was written, or prices changed the asking
-    order.
+    """The mixed recipes and the stages that `write_stages` wrote.
+
+    There are no stages if nothing was written, or if prices changed the asking order.
     """
     stored = unfinished.read()
     if stored is None or stored[0]["order"] != list(order):

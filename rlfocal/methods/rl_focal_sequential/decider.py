@@ -1,6 +1,6 @@
-"""The sequential Decider: in which order models are asked, and after each stage whether to ask the next.
+"""The sequential Decider: the order in which models are asked, and after each stage whether to ask on.
 
-The rewards of all actions are known on train, so its value function is fitted by regression from the last
+The rewards of all actions are known on train. So the value function is fitted by regression from the last
 stage back to the first (fitted Q-iteration), without sampling.
 """
 
@@ -34,46 +34,47 @@ _DECIDER_RIDGE = 10.0
 
 
 class StageView(NamedTuple):
-    """What is known about T documents after one stage."""
+    """The Decider's view of T documents after one stage."""
 
     features: Floats
-    """(T, 5) a constant, then how sure Fusion is and how far the models agree"""
+    """(T, 5) a constant, Fusion's confidence and the models' agreement, as `view` makes them"""
     size: int
     """The number of models asked so far."""
     paid: float = 0.0
-    """The cost of their prices and of the rounds so far, where being right earns 1."""
+    """The penalty of prices and rounds so far, where a right answer has a reward of 1."""
     least: float = 0.0
-    """What an abstention earns, where being right earns 1; 0 where nobody abstains."""
+    """The reward of an abstention, where a right answer has a reward of 1; 0 where nobody abstains."""
 
     @property
     def expected_reward(self) -> Floats:
-        """(T,) what stopping here earns: Fusion's out-of-fold probability of being right, or an abstention.
+        """(T,) the expected reward of stopping here: Fusion's out-of-fold probability of being right, or that
+        of an abstention.
 
-        Whether the answer was right tells the same with more noise: on train, using that cost half a point.
+        Whether the answer was right says the same with more noise: with that as the reward, half a point was
+        lost on train.
         """
         return np.maximum(self.features[:, 1], self.least)
 
     def outcome(self, right: Bools) -> Floats:
-        """(T,) what stopping here earned, from whether the answers were `right` (T,)."""
+        """(T,) the reward of stopping here, from whether the answers were `right` (T,)."""
         return outcome(right, self.features[:, 1], self.least)
 
     def stop_reward(self, penalty: float) -> Floats:
-        """(T,) what stopping here earns, at `penalty` per model asked."""
+        """(T,) the expected reward of stopping here, at `penalty` per model asked."""
         return self.expected_reward - penalty * self.size - self.paid
 
 
 def outcome(right: Bools, probability: Floats, least: float) -> Floats:
-    """(T,) 1 for a right answer, 0 for a wrong one; less probable ones than `least` are abstentions, which
-    earn that."""
+    """(T,) rewards: 1 for a right answer, 0 for a wrong one, and `least` for answers less probable than that,
+    which are abstentions."""
     return np.where(probability < least, least, right)
 
 
 def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Floats:
-    """(T, 5) the Decider's observation from Fusion's distribution (T, C), its `answers` (T,) and the
-    slots of the asked models' votes (T, m).
+    """(T, 5) the Decider's observation from Fusion's distribution (T, C) and its `answers` (T,).
 
-    A constant, the top probability, its lead over the second, the entropy as a share of its maximum over
-    `n_slots` slots, and the share of asked models that say what Fusion says.
+    It is a constant, the top probability, its lead over the second, the entropy as a share of its maximum
+    over `n_slots` slots, and the share of the asked models' `votes` (T, m) for Fusion's answer.
     """
     ranked = np.sort(probabilities, axis=1)[:, ::-1]
     second = ranked[:, 1] if ranked.shape[1] > 1 else np.zeros(len(ranked))
@@ -90,7 +91,7 @@ def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Flo
 
 
 def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
-    """(K-1, 5) weights of the value of going on less that of stopping, at each stage but the last.
+    """(K-1, 5) weights of the value of asking on less that of stopping, at each stage but the last.
 
     The reward is 1 for a right answer, or that of an abstention, minus `penalty` per model asked and the cost
     of prices and rounds.
@@ -124,11 +125,12 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
 def fit_within(
     stages: Sequence[StageView], deployed: Sequence[Floats], mean_pool: float, least_penalty: float
 ) -> tuple[Floats, float]:
-    """Weights, and the penalty per model: the smallest from `least_penalty` up at which train asks at most
+    """The Decider's weights and the penalty per model: the smallest one at which train asks at most
     `mean_pool` models on average.
 
-    The limit holds both for out-of-fold Fusion, as in `stages`, and for the final Fusion, whose features (T,
-    5) at each stage are `deployed`: where few outputs are possible, a tiny difference moves many documents.
+    Penalties are tried from `least_penalty` up. The limit holds both for out-of-fold Fusion, as in `stages`,
+    and for the final Fusion, whose features (T, 5) at each stage are `deployed`. Where few outputs are
+    possible, a tiny difference moves many documents.
     """
     features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
 
@@ -144,13 +146,13 @@ def fit_within(
 
 
 class Ledger(NamedTuple):
-    """What a Decider is fitted on, stage after stage."""
+    """The data that a Decider is fitted on, stage after stage."""
 
     views: list[StageView]
     deployed: list[Floats]
 
     def select_stages(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
-        """The ledger of some of the stages, with what prices and rounds have cost at each."""
+        """The ledger of some of the stages; `paid` is the cost of prices and rounds at each of them."""
         views = [self.views[number]._replace(paid=cost) for number, cost in zip(stages, paid, strict=True)]
         return Ledger(views, [self.deployed[number] for number in stages])
 
@@ -159,8 +161,10 @@ class Ledger(NamedTuple):
         return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
 
     def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
-        """(K, T) what asking on up to each stage earned, from whether out-of-fold Fusion was `right` (K, T)
-        and the Decider's weights, at `penalty` per model asked."""
+        """(K, T) the reward if stages up to each may be asked, at `penalty` per model asked.
+
+        `right` (K, T) says whether out-of-fold Fusion was right, and `weights` are the Decider's.
+        """
         earned = np.stack([view.outcome(is_right) for view, is_right in zip(self.views, right, strict=True)])
         costs = np.array([penalty * view.size + view.paid for view in self.views])
         stop = stop_stages(weights, [view.features for view in self.views])
@@ -168,7 +172,7 @@ class Ledger(NamedTuple):
         return np.asarray(np.take_along_axis(earned, up_to, axis=0) - costs[up_to])
 
     def mean_reward(self, config: SequentialConfig, n_models: int) -> float:
-        """What a train document earns on average where the Decider stops, by out-of-fold Fusion."""
+        """The mean reward of a train document where the Decider stops, by out-of-fold Fusion."""
         stop = stop_stages(self.decider(config, n_models)[0], [view.features for view in self.views])
         earned = np.stack([view.stop_reward(config.size_penalty / n_models) for view in self.views])
         return float(earned[stop, np.arange(len(stop))].mean())
@@ -181,10 +185,10 @@ def worthwhile_stages(
     config: SequentialConfig,
     n_models: int,
 ) -> list[int]:
-    """The stages worth a round of their own: stages are left out one by one while that pays.
+    """The stages that are worth a round of their own: stages are left out one by one while that pays.
 
-    `paid` gives what prices and rounds have cost by each stage, from the stages' sizes. All stages are kept
-    where rounds are free, as one more look never hurts. The first stage never exceeds the mean pool.
+    `paid` maps stages' sizes to the cost of prices and rounds by each. All stages are kept where rounds are
+    free, because one more stage never hurts. The first stage never exceeds the mean pool.
     """
     kept = list(range(len(sizes)))
     if not config.round_penalty:
@@ -210,23 +214,26 @@ def worthwhile_stages(
 
 
 Order = tuple[int, ...]
-"""Positions of the models, the first to be asked first."""
+"""Positions of the models, in the order in which they are asked."""
 
 _COPY_ERROR_OVERLAP = 0.75
-"""Copies err alike on more than this share of the documents where either errs; unrelated LLMs: 0.4."""
+"""A copy makes the same errors on more than this share of the documents where either model errs; unrelated
+LLMs on 0.4."""
 _MIN_SHARED_ERRORS = 2
-"""Added to the number of errors, so that a handful of them does not make a copy."""
+"""Added to the number of errors, so that a few shared errors do not make a copy."""
 _MAX_WEIGHED_MODELS = 20
-"""How many models, the most accurate, are ordered by what they add."""
+"""The most models, by accuracy, that are ordered by their gain."""
 _N_FOLDS = 5
 _FIT_TOLERANCE = 0.5
 _MAX_STARTS = 4
-"""How many models of the price-accuracy front an order may start from."""
+"""The most models of the price-accuracy front from which an order may start."""
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
-    """By falling train accuracy, ties by `order_by_answers`; with choices, the best models after the first
-    are ordered by what each adds to those before it. Copies of another model come last.
+    """The asking order: by falling train accuracy, ties by `order_by_answers`.
+
+    With choices, the best models after the first are ordered by what each adds to those before it. Copies of
+    another model come last.
     """
     firsts: list[int] = []
     copies: list[int] = []
@@ -242,9 +249,11 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
 
 
 def order_by_gain(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
-    """Greedy forward selection after the first of `models`, the only one that most documents ask: next is the
-    first whose log-linear pool with those before gives held-out labels the highest log-likelihood, or one
-    within a standard error of it; otherwise the choice of folds would decide.
+    """The models after the first of `models`, ordered by greedy forward selection; the first is the only one
+    that most documents ask.
+
+    The next model is the first whose log-linear ensemble with those before gives held-out labels the highest
+    log-likelihood, or one within a standard error of it. Otherwise the choice of folds would decide.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
@@ -263,7 +272,8 @@ def order_by_gain(rows: Dataset, models: Sequence[int], config: SequentialConfig
 def _held_out_log_score(
     rows: RegressionRows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float
 ) -> Tensor:
-    """(B, T) out-of-fold log-likelihood of each document's label by the log-linear pool of each team."""
+    """(B, T) the out-of-fold log-likelihood of each document's label by the log-linear ensemble of each of B
+    teams."""
     n_teams, n_folds = len(teams), int(part.max()) + 1
     deviations = rows.shared.new_zeros((n_teams, rows.shared.shape[2]))
     for number, team in enumerate(teams):
@@ -287,7 +297,7 @@ def _held_out_log_score(
 
 
 def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
-    """Whether the model answers as one of the others does, errors included, like a quantised version."""
+    """Whether the model answers like one of the others, errors included, as a quantised version does."""
     own, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
     err = (own != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
     shared = (err & (own == theirs)).sum(axis=0) / (err.sum(axis=0) + _MIN_SHARED_ERRORS)
@@ -296,10 +306,10 @@ def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bo
 
 
 def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Iterator[Order]:
-    """Orders that may be worth their price, the one without regard to prices first.
+    """Yields orders that may be worth their price; the first is the one without regard to prices.
 
-    The others climb the front of models that are right more often than every cheaper one, from one of its
-    members to the dearest; the rest follow as without prices. `shares` (N,) of all prices.
+    The others follow the front of models that are right more often than every cheaper one, from one of its
+    members to the dearest. The rest follow as without prices. `shares` (N,) are shares of all prices.
     """
     plain = asking_order(train_rows, config)
     yield plain
@@ -336,16 +346,17 @@ def price_shares(train_rows: Dataset, config: SequentialConfig) -> Floats:
 def paid_by_stage(
     order: Order, sizes: Sequence[int], shares: Floats, config: SequentialConfig
 ) -> list[float]:
-    """What prices and rounds have cost once each stage has answered, where being right earns 1.
+    """The penalty of prices and rounds once each stage has answered, where a right answer has a reward of 1.
 
-    A model costs `price_penalty` times its share of all prices, `shares` (N,); each stage is one round.
+    A model costs `price_penalty` times its share of all prices, `shares` (N,). Each stage is one round.
     """
     money = config.price_penalty * np.cumsum(shares[list(order)])
     return [float(money[size - 1]) + config.round_penalty * number for number, size in enumerate(sizes, 1)]
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: about half as many again, up to four times `mean_pool`."""
+    """How many models have answered at each stage: each about 1.5 times the one before, up to four times
+    `mean_pool`."""
     most = min(n_models, max(int(4 * mean_pool), 2))
     sizes = [1]
     while sizes[-1] < most:

@@ -1,4 +1,4 @@
-"""What Fusion sees after the first models of the asking order have answered, as rows of a regression."""
+"""Fusion's view of the answers of the first models in asking order, as rows of a regression."""
 
 from __future__ import annotations
 
@@ -17,47 +17,49 @@ from rlfocal.methods.rl_focal_sequential.config import Ridges
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows
 
 TIE_TOLERANCE = 1e-9
-"""Sums that differ by less are ties, because the order of summation may differ."""
+"""Sums that differ by less than this are ties, because the order of summation may differ."""
 
 
 class Scales(NamedTuple):
-    """Location and scale of the models' outputs on train, to give every feature deviation 1."""
+    """Location and scale of the models' outputs on train, by which every feature gets deviation 1."""
 
     shared: Floats
-    """(N,) deviation of a model's centred log-probs"""
+    """(N,) the deviation of each model's centred log-probs"""
     mean: Floats
-    """(N, C) mean of the centred log-prob"""
+    """(N, C) the mean of each model's centred log-prob for a slot"""
     own: Floats
     """(N, C) 1 / the deviation of each model's output for a slot; 0 where it never varies"""
 
 
 class QuestionFeatures(NamedTuple):
-    """What is known of T questions before any model is asked; (T, 0) each for free answers."""
+    """Features of T questions that are known before any model is asked; (T, 0) for free answers."""
 
     context: Floats
-    """(T, 13 + L + D) the question's surface, curves over it, and words"""
+    """(T, 13 + L + D) the question's surface features, curves over them, and words"""
     gates: Floats
-    """(T, K) what shifts the models' weights: the question's words along the first directions"""
+    """(T, K) the features that shift the models' weights: the question's words along the first K
+    directions"""
 
 
 class Outputs(NamedTuple):
     """The models' answers to T documents, in asking order and on the scale of train."""
 
     shared: Floats
-    """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
+    """(T, N, C) log-probs, centred over the open slots and divided by their deviation; for free answers,
+    shares of samples"""
     own: Floats
-    """(T, N, C) the outputs standardised for each slot; (T, N, 0) for free answers"""
+    """(T, N, C) log-probs, standardised for each slot; (T, N, 0) for free answers"""
     has_answer: Bools
     """(T, N, C) whether the slot exists; for free answers, whether the model itself gave it"""
     votes: Floats
     """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for free answers"""
     labels: Ints
-    """(T,) the right slot; -1 where none is"""
+    """(T,) the right slot; -1 where no slot is right"""
     question_features: QuestionFeatures
 
 
 def fit_scales(train: Dataset) -> Scales:
-    """Scales of train's outputs, without labels."""
+    """The scales of train's outputs, fitted without labels."""
     if train.kind == "answers":
         n_models = len(train.models)
         return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
@@ -73,7 +75,7 @@ def fit_scales(train: Dataset) -> Scales:
 
 
 def read_question_features(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeatures:
-    """The questions as Fusion sees them; with free answers it sees nothing of them."""
+    """The questions' features as Fusion sees them; empty for free answers."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
         return QuestionFeatures(nothing, nothing)
@@ -89,7 +91,8 @@ def outputs(
     order: Sequence[int],
     n_slots: int,
 ) -> Outputs:
-    """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
+    """The outputs of models as Fusion sees them, in asking order; slots beyond `n_slots` are never
+    answered."""
     asked = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, asked]
@@ -109,18 +112,18 @@ def outputs(
 
 
 def silence(seen: Outputs, silent: Bools) -> Outputs:
-    """The same with these models (N,), in asking order, giving no answer: no opinion and no vote."""
+    """The same outputs, without an answer or vote of these models (N,), in asking order."""
     heard = ~silent[:, None]
     votes = seen.votes * heard[: seen.votes.shape[1]]
     return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
-    """What Fusion knows after the first `size` models of the order.
+    """The features that Fusion has after the first `size` models of the order.
 
-    Each model's log-probs come first, then its votes, then its log-probs times each gate, so that weights on
-    the latter are what a gate adds to the model's weight. For free answers, one more slot stands for "no
-    asked model is right": without it, an answer that all agree on would be certain.
+    Each model's log-probs come first, then its votes, then its log-probs times each gate. The weights on the
+    latter are what a gate adds to the model's weight. For free answers, one more slot stands for "no asked
+    model is right": without it, an answer that all agree on would be certain.
     """
     asked = slice(0, size)
     n_documents, n_slots = len(seen.labels), seen.has_answer.shape[2]
@@ -153,15 +156,16 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
 
 
 def real_slots(probabilities: Floats, kind: Kind) -> Floats:
-    """(..., C) without the slot that `stage_rows` adds to answers."""
+    """(..., C) probabilities without the slot that `stage_rows` adds for free answers."""
     return probabilities if kind == "choices" else probabilities[..., :-1]
 
 
 def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Ints:
-    """(T,) the likeliest slot, -1 where none is open.
+    """(T,) the likeliest slot; -1 where none is open.
 
-    A tie goes to the slot to which the first model asked gives more, then the second and so on, then to the
-    alphabetically first answer, because the order of a dataset's answers depends on models not asked.
+    A tie goes to the slot to which the first model asked gives more, then the second and so on. The last tie
+    goes to the alphabetically first answer, because the order of a dataset's answers depends on models not
+    asked.
     """
     best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE_TOLERANCE) & (probabilities > 0)
     slots = best.argmax(axis=1)
@@ -176,7 +180,7 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
 def recipe_priors(
     recipes: Sequence[Ridges], size: int, seen: Outputs, queries: QueryFeatures, shared_ridge: float
 ) -> Priors:
-    """The priors of R recipes for the weights on the features of `stage_rows`, in the order there."""
+    """The priors of R recipes for the weights on the features of `stage_rows`, in the same order."""
     is_free = not seen.own.shape[2]  # of free answers there is one weight per model, and one for "nobody"
     shared = {"shared": size + is_free}
     own: dict[str, int] = {}
@@ -200,13 +204,13 @@ def _find_slots(n_choices: Ints, n_slots: int) -> Bools:
 
 
 def _resize(logprobs: Floats, n_slots: int) -> Floats:
-    """(T, N, n_slots) cut, or padded with slots that do not exist."""
+    """(T, N, n_slots) log-probs, cut or padded with slots that do not exist."""
     missing = max(0, n_slots - logprobs.shape[2])
     return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
 
 
 def _centre(logprobs: Floats, exists: Bools) -> Floats:
-    """Log-probs, no smaller than -50, minus their mean over the open slots; 0 elsewhere."""
+    """Log-probs, no smaller than -50, minus their mean over the open slots; 0 for closed slots."""
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
     return np.where(exists[:, None], values - mean, 0.0)

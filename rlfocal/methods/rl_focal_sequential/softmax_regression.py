@@ -15,13 +15,13 @@ from torch import Tensor
 from rlfocal.base.arrays import Floats, Ints
 
 MIN_PROBABILITY = 1e-6
-"""The probability to which lower ones are raised before logarithms are taken."""
+"""Lower probabilities are raised to this value before logarithms are taken."""
 _BIAS_RIDGE = 10.0
-"""The ridge of biases, the best of 0.01, 3, 10 and 30 on held-out train rows of BIG-Bench Hard."""
+"""The ridge penalty of biases: the best of 0.01, 3, 10 and 30 on held-out train rows of BIG-Bench Hard."""
 _MIN_THREADED_SIZE = 100_000
-"""Array size from which arithmetic takes longer than its call overhead."""
+"""From this array size on, arithmetic takes longer than its call overhead."""
 _MEAN_CURVATURE = 0.1
-"""About p (1 - p) on average: what a row adds to the Hessian."""
+"""About p (1 - p) on average: the curvature that a row adds to the Hessian."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RegressionRows:
     open: Tensor
     """(T, C) whether the slot exists"""
     labels: Tensor
-    """(T,) int64 the right slot; -1 where none is"""
+    """(T,) int64 the right slot; -1 where no slot is right"""
 
     def take(self, rows: Tensor) -> RegressionRows:
         """The documents at these positions."""
@@ -51,7 +51,7 @@ class Priors:
     own: Tensor
     """(B, F) deviations of the weights of each slot"""
     bias: Tensor | None = None
-    """(B,) ridges on the biases; None: the usual one"""
+    """(B,) ridge penalties on the biases; None: _BIAS_RIDGE"""
 
     def select(self, index: Tensor) -> Priors:
         """The priors of some of the regressions."""
@@ -65,26 +65,28 @@ class Weights:
     shared: Tensor
     """(B, G) the weights that slots share, a"""
     bias: Tensor
-    """(B, C) b; (B, 1), zeros, where slots have no meaning of their own"""
+    """(B, C) b, the biases; (B, 1), zeros, where slots have no meaning of their own"""
     own: Tensor
-    """(B, F, C) W; (B, 0, 1) where slots have no meaning of their own"""
+    """(B, F, C) W, the weights of each slot; (B, 0, 1) where slots have no meaning of their own"""
 
     def probabilities(self, rows: RegressionRows, offset: Tensor | None = None) -> Tensor:
-        """(B, T, C) distributions over the open slots, from logits to which `offset` (B, T, C) is added; a
-        row without any open slot is all 0."""
+        """(B, T, C) distributions over the open slots, from logits to which `offset` (B, T, C) is added.
+
+        A row without any open slot is all 0.
+        """
         logits = torch.einsum("tcg,bg->btc", rows.shared, self.shared) + self.bias[:, None]
         logits = logits + torch.einsum("tf,bfc->btc", rows.own, self.own)
         logits = logits if offset is None else logits + offset
         return torch.softmax(logits.masked_fill(~rows.open, -torch.inf), -1).nan_to_num(0.0)
 
     def select(self, index: slice) -> Weights:
-        """Some of the regressions."""
+        """The weights of some of the regressions."""
         return Weights(self.shared[index], self.bias[index], self.own[index])
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Fusion at one stage of asking: a mixture of regressions over what the asked models said."""
+    """Fusion at one stage of asking: a mixture of regressions over the outputs of the asked models."""
 
     weights: Weights
     """The weights of R regressions."""
@@ -100,13 +102,14 @@ def fit_many(
     rows: RegressionRows, taken: Tensor, priors: Priors, *,
     biased: bool, tolerance: float = 0.1, offset: Tensor | None = None,
 ) -> Weights:  # fmt: skip
-    """Solve B problems, side by side: the cross-entropy summed over the rows that each takes, plus its
-    priors' ridges. `offset` (B, T, C) is added to the logits: weights are then what to add to it.
+    """Solves B problems side by side: cross-entropy summed over the rows that each takes, plus its priors'
+    ridges.
 
-    `taken` (B, T) holds 0 or 1. Cross-entropy is the policy gradient over all slots: the logarithm of the
-    expected reward when the right slot earns 1. Rows without a right slot are ignored. If not `biased`, slots
-    have no meaning of their own, and rows no `own` features. At the solution no gradient component exceeds
-    `tolerance`; every problem starts from zero, so rows that are not taken cannot affect it.
+    `taken` (B, T) holds 0 or 1. `offset` (B, T, C) is added to the logits, and weights then add to it.
+    Cross-entropy is the policy gradient over all slots: the logarithm of the expected reward when the right
+    slot earns 1. Rows without a right slot are ignored. If not `biased`, slots have no meaning of their own,
+    and rows no `own` features. At the solution no gradient component exceeds `tolerance`. Every problem
+    starts from zero, so rows that are not taken cannot affect it.
     """
     n_slots = rows.open.shape[1]
     slots = torch.nonzero(rows.open.any(0))[:, 0] if biased else torch.arange(n_slots)
@@ -140,7 +143,10 @@ def fit_many(
 
 
 def _kinds(priors: Priors, many: bool) -> list[Tensor]:
-    """Groups problems by the features they use: if `many`, so that none pays for others' features."""
+    """Groups of problems by the features they use; one group unless there are `many` problems.
+
+    Then no problem pays for the features of others.
+    """
     n_problems = len(priors.shared)
     if not many:
         return [torch.arange(n_problems)]
@@ -165,7 +171,7 @@ def _solve(
     biased: bool,
     tolerance: float,
 ) -> Weights:
-    """`fit_many` for slots and features all of which occur."""
+    """Solves as `fit_many` does, where all slots and features occur."""
     n_problems, n_rows = taken.shape
     n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
     weight = (taken * ((rows.labels >= 0) & rows.open.any(1))).T  # (T, B)
@@ -200,7 +206,7 @@ def _solve(
         return value, torch.cat([to_shared, to_bias, to_own.reshape(n_problems, -1) + w], 1)
 
     def precondition(x: Tensor) -> Tensor:
-        """Times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
+        """x times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
         a, b, w = torch.split(x, sizes, 1)
         to_shared = of_shared(a[..., None])[..., 0]
         to_own = of_own(w.view(n_problems, n_own, n_slots)).flatten(1)
@@ -214,8 +220,8 @@ def _solve(
 
 
 def _curvature(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
-    """Divides (B, F, C) by the curvature bound of rows of F features (T, F), with the priors' deviations
-    (B, F)."""
+    """A function that divides (B, F, C) by the curvature bound of rows of F features (T, F); the priors'
+    deviations are (B, F)."""
     gram = _MEAN_CURVATURE * numbers.T @ numbers
     # numpy's, because torch's rejects empty rows
     _, first, kind = np.unique(deviations.numpy(), axis=0, return_index=True, return_inverse=True)
@@ -306,7 +312,7 @@ def _two_loops(
 
 _MAX_WEIGHING_DOCUMENTS = 3_000
 _HELD_OUT_TOLERANCE = 0.5
-"""Out-of-fold fits only serve to choose shares and train the Decider."""
+"""The tolerance of out-of-fold fits, which only choose shares and train the Decider."""
 
 
 def select_comparison_rows(n: int) -> Ints:
@@ -315,14 +321,14 @@ def select_comparison_rows(n: int) -> Ints:
 
 
 class Stage(NamedTuple):
-    """Fusion after one stage of asking, of S seeds."""
+    """Fusion after one stage of asking, for S seeds."""
 
     weights: Weights
     """One regression per recipe, on all train rows"""
     shares: Floats
-    """(S, R) each seed's mixture of the recipes"""
+    """(S, R) the shares of the recipes in each seed's mixture"""
     out_of_fold: Floats
-    """(S, T, C) each document's distribution by Fusion fitted without it"""
+    """(S, T, C) each document's distribution by Fusion fitted without the document's fold"""
 
     def fusion(self, seed: int) -> Mixture:
         return Mixture(self.weights, self.shares[seed])
@@ -358,8 +364,10 @@ def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: b
 
 
 def mixture(at_label: Floats, iterations: int = 200) -> Floats:
-    """(R,) shares that maximise the likelihood of the labels, from (T, R) probabilities of them (EM); with
-    one document's worth of prior, split evenly."""
+    """(R,) shares of the recipes that maximise the likelihood of the labels, by EM.
+
+    `at_label` (T, R) are the labels' probabilities. The prior counts as one document, split evenly.
+    """
     n, n_recipes = at_label.shape
     even = np.full(n_recipes, 1 / n_recipes)
     shares, everyone = even, np.ones(n)

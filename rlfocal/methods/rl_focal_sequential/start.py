@@ -1,7 +1,7 @@
-"""The pool from which training starts: the best constant log-linear pool, weighted by its members' odds.
+"""The pool from which training starts: the best constant log-linear ensemble, weighted by its members' odds.
 
-Labels decide four figures alone: the models' accuracies, how many of the asking order are asked, one factor
-on all weights, and whether the pool is worth more than its best model. So few labels are enough.
+Labels decide four things alone: the models' accuracies, how many of the asking order are asked, one factor on
+all weights, and whether the pool is worth more than its best model. So few labels are enough.
 """
 
 from __future__ import annotations
@@ -18,46 +18,52 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import MIN_PROBABILI
 
 _LOGIT_SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
 MIN_GAIN = 0.005
-"""Nats of log-score that one more model has to bring: what guessing models bring by chance is less."""
+"""The least gain in log-score, in nats, that one more model has to bring.
+
+Models that guess bring less by chance.
+"""
 _USUAL_SCALE = 3.0
-"""The sum of weights in the middle of a prior that counts as one document."""
+"""The middle of the prior on the sum of weights; the prior counts as one document."""
 
 
 class StartingPool(NamedTuple):
-    """The best constant pool."""
+    """The best constant pool, with the weights of its members."""
 
     size: int
-    """Models asked, the first of the asking order that are there"""
+    """The number of models asked: the first of the asking order that are not down"""
     odds: tuple[float, ...]
-    """(N,) of being right, in asking order"""
+    """(N,) each model's odds of being right, in asking order"""
     scale: float
     """The sum of the members' weights, which are in proportion to their odds"""
 
     def members(self, down: Bools) -> Bools:
-        """(N,) the models that are asked, in asking order, without those that are `down`."""
+        """(N,) which models are asked, in asking order; those that are `down` are left out."""
         return np.asarray(~down & (np.cumsum(~down) <= self.size))
 
     def fuse(self, seen: Outputs, members: Bools, kind: Kind) -> Floats:
-        """(T, C) distributions over the open slots, from what the members (N,) say."""
+        """(T, C) distributions over the open slots, from the outputs of the members (N,)."""
         return _fuse(*_logits(seen, np.array(self.odds), members), self.scale, kind)
 
 
 class StartTrials(NamedTuple):
-    """Starts of 1 to S models, tried on train documents held out from them."""
+    """Starting pools of 1 to S models, with their results on held-out train documents."""
 
     start: StartingPool
-    """The one that earns most"""
+    """The pool with the highest reward."""
     right: Bools
-    """(S, T) whether each is right"""
+    """(S, T) whether each pool is right"""
     confidence: Floats
-    """(S, T) how likely it holds its answer to be right"""
+    """(S, T) each pool's probability that its answer is right"""
 
 
 def try_starts(
     rows: Dataset, seen: Outputs, order: Ints, fold: Ints, costs: Floats, most: float
 ) -> StartTrials:
-    """Starts of at most `most` models. `costs` (N,): what asking the first 1, 2, ... of the order costs,
-    where being right earns 1."""
+    """The results of starting pools of at most `most` models.
+
+    `costs` (N,): the penalty of asking the first 1, 2, ... models of the order, where a right answer has a
+    reward of 1.
+    """
     n, largest = len(rows), max(min(MAX_POOL_SIZE, len(order), int(most)), 1)
     correct = rows.correct[:, order]
     right = np.zeros((largest, n), dtype=np.bool_)
@@ -84,13 +90,16 @@ def try_starts(
 
 
 def _accuracy_odds(correct: Bools) -> Floats:
-    """(N,) of being right, by accuracies (T, N) that one more document right and one wrong shrinks."""
+    """(N,) odds of being right, from right or wrong (T, N).
+
+    Accuracies are shrunk: one more document counts as right, one as wrong.
+    """
     accuracy = (correct.sum(axis=0) + 1) / (len(correct) + 2)
     return np.asarray(accuracy / (1 - accuracy))
 
 
 def _take(seen: Outputs, rows: Ints) -> Outputs:
-    """What Fusion sees of some documents; nothing of their questions."""
+    """Fusion's view of some documents, without their questions."""
     return seen._replace(shared=seen.shared[rows], has_answer=seen.has_answer[rows], labels=seen.labels[rows])
 
 
@@ -102,7 +111,7 @@ def _logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]
 
 
 def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
-    """(T, C) distributions; of free answers, some probability is left for answers that no member gave."""
+    """(T, C) distributions; for free answers, some probability is left for answers that no member gave."""
     logits = np.where(is_open, scale * logits, -np.inf)
     nobody = np.zeros(len(logits)) if kind == "answers" else np.full(len(logits), -np.inf)
     top = np.maximum(logits.max(axis=1), nobody)
@@ -113,7 +122,7 @@ def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
 
 
 def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
-    """The sum of the weights that gives right answers the highest likelihood, with the prior."""
+    """The sum of the weights that gives right answers the highest likelihood, under the prior."""
     logits, is_open = _logits(seen, odds, members)
     scores = [
         _log_score(_fuse(logits, is_open, scale, kind), seen.labels).sum()
@@ -124,7 +133,7 @@ def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> floa
 
 
 def _log_score(chances: Floats, labels: Ints) -> Floats:
-    """(T,) the log-probability of the right slot; of that nobody is right, where no member named it."""
+    """(T,) the log-probability of the right slot; where no member gave it, of no member being right."""
     is_there = (labels >= 0) & (labels < chances.shape[1])
     at_label = np.where(is_there, chances[np.arange(len(labels)), np.where(is_there, labels, 0)], 0.0)
     unnamed = 1 - chances.sum(axis=1)

@@ -1,4 +1,5 @@
-"""Training of `rl_focal_sequential`: Fusion at every stage of asking, then the Decider on that."""
+"""Training of `rl_focal_sequential`: Fusion at every stage of asking, then the Decider on Fusion's
+outputs."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ from rlfocal.statistics.calibration import fit_temperature
 
 SIMPLEST_FIRST: tuple[Deciding, Deciding, Deciding] = ("best single", "start", "learned")
 _MIN_SHARE = 0.03
-"""A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
+"""A recipe with a smaller share of the last stage's mixture is fitted at no stage."""
 _MIN_SAVED_DOCUMENTS = 2_000
-"""Number of train documents from which a stage takes long enough to be saved."""
+"""From so many train documents on, a stage takes long enough to be saved."""
 
 
 @use_one_thread()
@@ -68,7 +69,7 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[SequentialAgents]:
-    """One pair of agents per seed; seeds differ in the cross-validation folds.
+    """Trains the agents of each seed; seeds differ in the cross-validation folds.
 
     Finished stages are saved in the folder `kept`, and a killed training resumes after the last of them.
     Raises InputError for a pool of one model, too few train documents to hold some out, and a probability
@@ -97,7 +98,7 @@ def train(
 
 
 class StagedTraining(NamedTuple):
-    """What all stages of a training have in common."""
+    """What all stages of a training share."""
 
     train_rows: Dataset
     config: SequentialConfig
@@ -109,7 +110,7 @@ class StagedTraining(NamedTuple):
     sizes: tuple[int, ...]
     seen: Outputs
     held_out: Ints
-    """(S, T) each document's fold"""
+    """(S, T) each document's fold, by seed"""
 
     @property
     def kind(self) -> Kind:
@@ -136,14 +137,14 @@ class StagedTraining(NamedTuple):
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
 
     def observe_stage(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
-        """Fusion's slots, and what the Decider sees."""
+        """Fusion's slots, and the Decider's features."""
         votes = self.train_rows.predictions[:, list(self.order[:size])]
         real = real_slots(distributions, self.kind)
         answers = best_slots(real, self.seen, size, self.train_rows.slots)
         return answers, view(real, answers, votes, self.seen.has_answer.shape[2])
 
     def agents(self, number: int, stages: Sequence[Stage]) -> SequentialAgents:
-        """The agents of the seed at this place."""
+        """The agents of the seed at this position."""
         rows, n = self.train_rows, len(self.train_rows.models)
         right, ledger = self.ledger(number, stages)
         kept = worthwhile_stages(ledger, self.sizes, self.list_costs, self.config, n)
@@ -176,12 +177,12 @@ class StagedTraining(NamedTuple):
     def choose_fallbacks(
         self, rewards: Floats, sizes: Sequence[int], tried: StartTrials, fold: Ints
     ) -> tuple[Deciding, ...]:
-        """(K,) what decides where stages up to each of these `sizes` may be asked, from what was learned
-        `earned` (K, T); `fold` (T,) is what it was held out in.
+        """(K,) by the size of the last stage that may be asked, the policy that decides.
 
-        What was learned decides where the last stage clearly earns more than the most accurate model, and on
-        average more than the start. Else the start decides, unless the most accurate model is clearly better
-        than it. At smaller sizes the highest mean decides among what is no less simple.
+        `rewards` (K, T) are those of the learned policy, and `fold` (T,) is where each document was held out.
+        The learned policy decides where the last stage clearly earns more than the most accurate model, and
+        on average more than the start. Else the start decides, unless the most accurate model is clearly
+        better than it. At smaller sizes the highest mean decides among policies that are no less simple.
         """
         alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
@@ -200,7 +201,7 @@ class StagedTraining(NamedTuple):
         return tuple(deciding)
 
     def starts(self, fold: Ints) -> StartTrials:
-        """The start, chosen by these folds (T,), and what it is worth."""
+        """The starting pools, chosen by these folds (T,), with their results."""
         rows, config = self.train_rows, self.config
         places = range(1, len(rows.models) + 1)
         # All are asked in one round, so that only the first has its price.
@@ -210,7 +211,7 @@ class StagedTraining(NamedTuple):
         return try_starts(rows, self.seen, np.array(self.order), fold, costs, budget)
 
     def reward_start(self, tried: StartTrials) -> Floats:
-        """(T,) what the start earns on documents that it was not fitted to."""
+        """(T,) the start's rewards on documents that it was not fitted to."""
         config, size = self.config, tried.start.size
         paid = self.list_costs(range(1, size + 1))[-1] - config.round_penalty * (size - 1)
         cost = config.size_penalty / len(self.train_rows.models) * size + paid
@@ -218,7 +219,7 @@ class StagedTraining(NamedTuple):
         return outcome(tried.right[at], tried.confidence[at], config.worth_of_abstaining) - cost
 
     def reward_single_model(self, fold: Ints) -> Floats:
-        """(T,) what the most accurate model earns, chosen without the document's fold."""
+        """(T,) the rewards of the most accurate model, chosen without the document's fold."""
         rows, config = self.train_rows, self.config
         order = order_by_answers(rows)
         earned = np.zeros(len(rows))
@@ -232,8 +233,8 @@ class StagedTraining(NamedTuple):
         return earned
 
     def ledger(self, number: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
-        """(K, T) whether out-of-fold Fusion is right at each stage, and what the Decider of the seed at this
-        place is fitted on."""
+        """(K, T) whether out-of-fold Fusion is right at each stage; and the data that the Decider of the seed
+        at this position is fitted on."""
         right, ledger = [], Ledger([], [])
         for size, stage in zip(self.sizes, stages, strict=True):
             answers, features = self.observe_stage(stage.out_of_fold[number], size)
@@ -244,11 +245,11 @@ class StagedTraining(NamedTuple):
         return np.stack(right), ledger
 
     def list_costs(self, sizes: Sequence[int]) -> list[float]:
-        """What prices and rounds have cost once stages of these sizes have answered."""
+        """The penalty of prices and rounds once stages of these sizes have answered."""
         return paid_by_stage(self.order, sizes, self.shares, self.config)
 
     def mean_reward(self) -> float:
-        """What a train document earns on average, by agents of the first seed."""
+        """The mean reward of a train document, by the agents of the first seed."""
         _, ledger = self.ledger(0, [self.fit(size, self.config.recipes) for size in self.sizes])
         n = len(self.train_rows.models)
         kept = worthwhile_stages(ledger, self.sizes, self.list_costs, self.config, n)
@@ -258,8 +259,10 @@ class StagedTraining(NamedTuple):
 
 
 def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
-    """The asking order: where prices count, the one of `priced_orders` whose agents, with the first recipe
-    alone, earn most on a part of train.
+    """The asking order.
+
+    Where prices count, it is the one of `priced_orders` whose agents, with only the first recipe, earn most
+    on a part of train.
     """
     if not shares.any():
         return asking_order(train_rows, config)
@@ -278,7 +281,7 @@ def prepare(
     order: Order | None = None,
     shares: Floats | None = None,
 ) -> StagedTraining:
-    """What all stages need, from checked train rows; `order` and `shares` are computed if not given.
+    """The data that all stages need, from checked train rows; `order` and `shares` are computed if not given.
 
     Raises InputError if prices count and one is unknown.
     """

@@ -17,30 +17,34 @@ from rlfocal.base.errors import InputError
 
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str] | Sequence[str] | None
-"""Pairs, as a mapping or as `theirs=ours`."""
+"""Pairs of texts, as a mapping or as items `theirs=ours`."""
 _COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4")
 _ARCHIVE_SUFFIXES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
 
 
 def plain_suffix(path: Path) -> str:
-    """What a file's name ends in, in small letters; ".jsonl" also of a.jsonl.gz."""
+    """The suffix of a file's name, in small letters and without ".gz": a.jsonl.gz has ".jsonl"."""
     *_, first, last = ["", "", *path.suffixes]
     return (first if last.lower() in _COMPRESSED_SUFFIXES else last).lower()
 
 
 def plain_stem(path: Path) -> str:
-    """A file's name without what `plain_suffix` is of."""
+    """A file's name without its `plain_suffix`, and without ".gz"."""
     return Path(path.stem).stem if path.suffix.lower() in _COMPRESSED_SUFFIXES else path.stem
 
 
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
-"""A packed file may expand to so many bytes, or to so many times its own size if that is more."""
+"""How far a packed file may expand: to MAX_UNPACKED bytes or, if that is more, to MAX_RATIO times its size.
+"""
 _CHUNK_BYTES = 1 << 24
 
 
 @lru_cache(maxsize=64)
 def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
-    """Raises InputError for a packed file, of `n_bytes`, that expands beyond bounds."""
+    """Raises InputError for a packed file, of `n_bytes`, that expands beyond these bounds.
+
+    `changed_at`: when it changed last, in ns.
+    """
     most, unpacked = max(MAX_UNPACKED, MAX_RATIO * n_bytes), 0
     with pa.input_stream(path, compression="detect") as packed:
         while chunk := packed.read(_CHUNK_BYTES):
@@ -54,7 +58,10 @@ def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """A file's bytes, unpacked. Raises InputError where they cannot be, or expand beyond bounds."""
+    """Opens a file's unpacked bytes.
+
+    Raises InputError where it cannot be unpacked, or expands beyond bounds.
+    """
     try:
         if path.suffix.lower() in _COMPRESSED_SUFFIXES:
             about = path.stat()
@@ -66,22 +73,23 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
 
 
 def advise_unpacking(paths: Iterable[Path]) -> str:
-    """Advice where one of the files is an archive."""
+    """Advice to unpack, if one of the files is an archive; else empty."""
     packed = next((path.name for path in paths if path.suffix.lower() in _ARCHIVE_SUFFIXES), None)
     return f"; {packed} is compressed: unpack it first" if packed else ""
 
 
 def check_encoding(path: Path) -> None:
-    """Raises InputError for UTF-16, in which spreadsheets and PowerShell save what they call Unicode."""
+    """Raises InputError for a file in UTF-16, which spreadsheets and PowerShell write under the name of
+    Unicode."""
     with open_plain(path) as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise InputError(f"{path} is UTF-16; save it as UTF-8")
 
 
 def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], advice: str) -> list[Path]:
-    """The wanted ones of files, and of all that is in folders, each once.
+    """The wanted files among these paths and inside these folders, each once.
 
-    Raises InputError for a path that does not exist or has none, with `advice` on what it should have.
+    Raises InputError for a path that does not exist or holds none; `advice` says what it should hold.
     """
     files: dict[Path, Path] = {}
     for path in map(Path, paths):
@@ -105,7 +113,7 @@ def read_json(path: Path, advice: str) -> Any:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
-    """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
+    """Yields each line's number and object of a JSONL file. Raises InputError for a broken line."""
     check_encoding(path)
     with open_plain(path) as file:
         for number, line in enumerate(file, 1):
@@ -134,7 +142,10 @@ def parse_json(content: bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict. Raises ValueError for a duplicate key, of which readers keep either value."""
+    """A JSON object as a dict.
+
+    Raises ValueError for a duplicate key, because readers disagree on which value counts.
+    """
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -148,7 +159,7 @@ def first_line(error: Exception) -> str:
 
 
 def read_pairs(flag: str, texts: Pairs) -> dict[str, str]:
-    """What an option of `A=B` says. Raises InputError for anything else."""
+    """The pairs of an option `A=B`, given several times. Raises InputError for other text."""
     if isinstance(texts, Mapping):
         return dict(texts)
     pairs = [each.rpartition("=") for each in texts or ()]

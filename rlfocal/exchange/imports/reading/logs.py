@@ -1,4 +1,4 @@
-"""Finding lm-eval's logs: files of samples, the results file of the same run, and both on the hub."""
+"""Finds lm-eval's logs: files of samples, the results file of the same run, and both on the hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Log(NamedTuple):
     date: str
     model: str
     run: Mapping[str, Any]
-    """The results file; empty where there is none."""
+    """The content of the results file; empty where there is none."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -41,12 +41,12 @@ class Log(NamedTuple):
 
     @property
     def asks_all_alike(self) -> bool:
-        """Whether its prompts are those of every model: known of a run without a chat template."""
+        """Whether all models got the same prompts, which is known of a run without a chat template."""
         return bool(self.run) and not (self.run.get("chat_template_sha") or self.run.get("chat_template"))
 
     @property
     def details(self) -> dict[str, Any]:
-        """What an import records of the run."""
+        """Settings of the run that an import stores."""
         n_whole = _get_nested(self.run, "n-samples", self.task, "original")
         values = {
             "samples": self.path.name,
@@ -60,7 +60,7 @@ class Log(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What it says of its task: columns of `tasks`."""
+        """The task's columns of the table `tasks` that the log has."""
         n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
         texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
         hub = hub_dataset(texts)
@@ -77,10 +77,12 @@ class Log(NamedTuple):
 def find_logs(
     paths: Sequence[str | Path], model: str | None = None, names: Mapping[str, str] | None = None
 ) -> tuple[list[Log], list[str]]:
-    """The latest log of every model and task under files and folders, and what was left out.
+    """The latest log of every model and task under files and folders; and a sentence on each that was left
+    out.
 
-    `model` names the model instead of the results file, and `names` models by their names there, or by the
-    file or folder. Raises InputError if there are no logs, no model's name, or nothing of a name in `names`.
+    `model` names the model instead of the results file. `names` maps names in the logs, or of files and
+    folders, to ours. Raises InputError if there are no logs, if a model has no name, or if nothing has a name
+    in `names`.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
     files = find_files(
@@ -113,7 +115,8 @@ def find_logs(
 
 
 def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
-    """The leaderboard's data sets repeat the rows of all tasks of a group under its name."""
+    """Whether a log is that of a group of tasks, whose rows the leaderboard's data sets repeat under the
+    group's name."""
     model, task = key
     if not task.startswith("leaderboard_"):
         return False
@@ -121,7 +124,8 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
 
 
 def _match_name(path: Path) -> re.Match[str] | None:
-    """A match with a task (and a date, or a model) of a file of samples."""
+    """A match of a samples file's name, with its task and perhaps its date and model; None for other
+    names."""
     if match := _SAMPLES_FILE.fullmatch(plain_stem(path)):
         return match
     if path.suffix != ".parquet":
@@ -183,7 +187,8 @@ _LOG_PATTERNS = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.pa
 
 
 def local_path(source: str | Path) -> Path:
-    """A path as it is; of the hub id of a model or of a details data set, the data set in the local cache."""
+    """A path as it is; for the hub id of a model or of a details data set, the data set's folder in the local
+    cache."""
     if Path(source).exists() or not _HUB_ID.fullmatch(str(source)):
         return Path(source)
     name = str(source)
@@ -192,7 +197,7 @@ def local_path(source: str | Path) -> Path:
 
 
 def _fetch(source: str, repo: str) -> Path:
-    """The data set in the hub's local cache."""
+    """Downloads the data set `repo`, if it is not in the hub's local cache; returns its folder there."""
     from huggingface_hub import constants, errors, snapshot_download
 
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")

@@ -1,4 +1,4 @@
-"""One sample of lm-eval's --log_samples: its document, and the model's response."""
+"""Reads one sample of lm-eval's --log_samples: its document, and the model's response."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
 GRADE_METRICS = ("exact_match", "em", "prompt_level_strict_acc", "acc")
-"""Metrics that say of each document whether it is right; the first that a row has is its grade."""
+"""Metrics that grade each document as right or wrong. The first that a row has is its grade."""
 _SCORE_ROUNDING = 1e-3
 Messages = tuple[tuple[str, str], ...]
 
 
 class UnsupportedTaskError(Exception):
-    """The task is neither scored choices nor graded answers; says what it is."""
+    """A task that is neither scored choices nor graded answers; the message says what it is."""
 
 
 class LoggedAnswer(NamedTuple):
@@ -36,13 +36,14 @@ class LoggedAnswer(NamedTuple):
     filtered: str | None
     """The answer that lm-eval's filter found in the text; None where it found nothing."""
     right: bool | None
-    """Whether the log grades the answer right; None: between right and wrong."""
+    """Whether the log grades the answer right; None for a grade between right and wrong."""
     is_comparable: bool
-    """Whether the grade is of an answer that others can equal, and not of how the text was written."""
+    """Whether the grade is of the answer itself, which other answers can equal, and not of how the text is
+    written."""
 
 
 class LoggedSample(NamedTuple):
-    """Columns of the tables `docs` and `scores` of an import, without the keys."""
+    """What a log says of one document: columns of the tables `docs` and `scores`, without the keys."""
 
     doc_id: int
     document: dict[str, Any]
@@ -55,16 +56,16 @@ class LoggedSample(NamedTuple):
     prompt: str | Messages
     """The prompt as the model read it, or the messages of a chat."""
     continuations: tuple[str, ...]
-    """What follows the prompt, one a choice, each with its leading delimiter; empty for answers."""
+    """The text of each choice that follows the prompt, with its leading delimiter; empty for free answers."""
 
 
 def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
-    """Numbered rows of a JSONL file (its lines, from 1), a JSON list or a Parquet file, of one filter, and
-    the names of all filters, its own first.
+    """The numbered rows of a file, for one filter, and the names of all its filters, the chosen one first.
 
-    lm-eval writes every document once per filter; the model's response is the same in each. A filter that is
-    flexible is preferred, as a strict one grades the form of an answer, else the first counts.
-    Raises InputError for a broken line or file, and for a document that not every filter has.
+    Rows are lines of JSONL, items of a JSON list or rows of Parquet, numbered from 1. lm-eval writes every
+    document once per filter, with the same response. A flexible filter is preferred, because a strict one
+    grades an answer's form; else the first counts. Raises InputError for a broken line or file, and for a
+    document that not every filter has.
     """
     read = {".parquet": _parquet, ".json": _json}.get(plain_suffix(path), read_jsonl)
     documents: dict[str, dict[str, int]] = {}
@@ -88,7 +89,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
 
 
 def name_row(path: Path) -> str:
-    """What stands before a row's number in messages."""
+    """The words before a row's number in messages, such as "FILE, line"."""
     return f"{path}, {'line' if plain_suffix(path) == '.jsonl' else 'row'}"
 
 
@@ -193,7 +194,10 @@ def _logprob(value: Any) -> float:
 
 
 def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float], config: Row) -> int:
-    """The right choice; -1 where the target is none of them. On disk an index and a text look alike."""
+    """The index of the right choice; -1 where the target is none.
+
+    In a log, an index and a text look alike.
+    """
     target = _target(row)
     as_index = int(target) if target.isdecimal() and int(target) < len(choices) else -1
     as_text = choices.index(target) if target in choices else -1
@@ -217,7 +221,7 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
 
 
 def _metric(row: Row) -> str | None:
-    """The metric that grades a generated answer: of several, one of GRADES."""
+    """The metric of GRADE_METRICS that grades a generated answer: the first that the row has."""
     named = next((name for name in GRADE_METRICS if row.get(name) is not None), None)
     metrics = row.get("metrics")
     alone = metrics[0] if isinstance(metrics, list) and len(metrics) == 1 else None
@@ -238,7 +242,7 @@ def _read_answer(row: Row, metric: str, response: Any) -> LoggedAnswer:
 
 
 def _gold(row: Row) -> str:
-    """The canonical gold answer, of several aliases the first."""
+    """The canonical gold answer: of several aliases, the first."""
     target = _target(row)
     if target.startswith("["):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
@@ -256,7 +260,8 @@ def _target(row: Row) -> str:
 
 
 def _list(value: Any, prefix: str) -> list[Any]:
-    """lm-eval names the items of a list (`arg_0`, `arg_1`, ...) so that each file has one schema."""
+    """The items of a list that lm-eval stored as the fields `arg_0`, `arg_1`, ..., which give each file one
+    schema."""
     if not isinstance(value, Mapping):
         return list(value)
     names = sorted((name for name in value if name.startswith(prefix)), key=lambda n: int(n[len(prefix) :]))
@@ -264,8 +269,10 @@ def _list(value: Any, prefix: str) -> list[Any]:
 
 
 def _question(template: Any, doc: Row, prompt: str | Messages) -> str:
-    """The document's own part of the prompt, as the task's template has it; where that fails the prompt, or
-    its last message."""
+    """The document's own part of the prompt, by the task's template.
+
+    Where that fails: the prompt, or its last message.
+    """
     read = prompt if isinstance(prompt, str) else "\n".join(content for _, content in prompt)
     if isinstance(template, str):
         own = doc[template] if template in doc else _render(template, doc)
@@ -293,7 +300,7 @@ def _compile(template: str) -> Any:
 
 
 def _json(path: Path) -> Iterator[tuple[int, Row]]:
-    """Before it wrote JSONL, lm-eval wrote one list, or lines under the name of JSON."""
+    """Rows of earlier versions of lm-eval, which wrote one list, or lines in a file named .json."""
     with open_plain(path) as file:
         is_list = file.read(64).lstrip().startswith(b"[")
     if not is_list:

@@ -1,4 +1,5 @@
-"""Tables of other tools, as files or as data frames: each column in its own type, or refused with the row."""
+"""Reads tables of other tools, from files or data frames: each column in its own type, or refused with the
+row."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ from warehouse.limits import memory_settings
 
 
 class Frame(Protocol):
-    """A table of pandas, polars, pyarrow or DuckDB: whatever gives its columns away as Arrow's."""
+    """A table of pandas, polars, pyarrow or DuckDB: any object that exports its columns to Arrow."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 _CSV_BLOCK_BYTES = (1 << 20, 1 << 30)
-"""Bytes of a CSV file that are read at once; a row has to fit into two of them."""
+"""Bytes of a CSV file that are read at once, first tried and at most; a row has to fit into two such blocks.
+"""
 _NAME_SIMILARITY = 0.8  # of two names, by difflib
 _TYPE_EXAMPLES = {
     "BIGINT": "a whole number such as 12",
@@ -56,10 +58,10 @@ def load_table(
     columns: Mapping[str, str],
     required: tuple[str, ...],
 ) -> None:
-    """Creates `table` from a file: `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
+    """Creates `table` from a file, with `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
 
-    Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
-    column, one that is misspelt, or a value of the wrong type.
+    Columns that the file lacks are NULL. Raises InputError for a missing or unreadable file, a missing or
+    misspelt column, and a value of the wrong type.
     """
     for row, reason in load_all(scratch, table, path, columns, required):
         raise InputError(f"{path}, row {row}: {reason}")
@@ -72,7 +74,8 @@ def load_all(
     columns: Mapping[str, str],
     required: tuple[str, ...],
 ) -> list[tuple[int, str]]:
-    """Loads a table with NULL for values of the wrong type, and says which rows hold them."""
+    """Creates a table from a file, with NULL for values of the wrong type; returns the row and the fault of
+    each."""
     given = open_table(scratch, path)
     for reason in find_misspelt_columns(given.names, columns):
         raise InputError(f"{path}: {reason}")
@@ -84,10 +87,10 @@ def load_all(
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as it was given: no value of it is read yet."""
+    """A table as it was given, before any value is read."""
 
     title: str
-    """The file, or what stands for a frame in messages."""
+    """The file's name, or what messages call a data frame."""
     names: Sequence[str]
     """The table's column names; of JSONL, the keys of all lines."""
     rows: pa.Table
@@ -101,7 +104,10 @@ class RawTable:
 
 
 def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> RawTable:
-    """A file or a frame. Raises InputError: no such file, one of another format, or an unreadable one."""
+    """A file or a data frame as a RawTable.
+
+    Raises InputError for a missing or unreadable file, or another format.
+    """
     if hasattr(source, "__arrow_c_stream__"):
         return RawTable(
             "the table", (rows := _widen_half_precision(pa.table(source))).column_names, rows, False
@@ -142,9 +148,10 @@ def type_columns(
     columns: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> list[tuple[int, str]]:
-    """Creates `table`: `row`, and `columns` (name: DuckDB type) from `theirs` (name: the given column).
+    """Creates `table` with `row` and `columns` (name: DuckDB type), read from the given columns `theirs` (by
+    our name).
 
-    Columns that are not given are NULL, and so are values of the wrong type, whose faults it returns.
+    Columns that are not given are NULL, and so are values of the wrong type; returns their faults.
     """
     scratch.register("raw", raw.rows)
     stored = {} if raw.is_json else {field.name: field.type for field in raw.rows.schema}
@@ -189,7 +196,7 @@ def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]
 
 
 def _json_sql(name: str, kind: str) -> tuple[str, str]:
-    """SQL of the value of a line's key in its type, and of the text it is read from."""
+    """SQL of the value of a line's key in the type `kind`, and of the text that it is read from."""
     path = "$." + '"' + name.replace("'", "''") + '"'
     value, text = f"(line -> '{path}')", f"(line ->> '{path}')"
     if kind == "VARCHAR":
@@ -207,13 +214,14 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
 
 
 def _json_list(value: str, kind: str) -> str:
-    """SQL of a JSON list; NULL where an item is of another kind, of which a cast would keep the print."""
+    """SQL of a JSON list as `kind`; NULL where an item is of another kind, because a cast would keep its
+    printed form."""
     kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
     return f"CASE WHEN list_has_all({_ITEM_TYPES[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
 
 
 def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
-    """The same of a column that holds values of an Arrow type."""
+    """SQL of a column's value in the type `kind`, and of its text; `stored` is its Arrow type."""
     value, text = f'"{name}"', f'"{name}"::VARCHAR'
     holds = stored.value_type if isinstance(stored, _LIST_TYPES) else None
     if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
@@ -231,13 +239,13 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
 
 
 def _guard_list(value: str, kind: str) -> str:
-    """SQL of a list, NULL where a boolean would become 0 or 1, or half of one a whole number."""
+    """SQL of a list; NULL where a cast would turn a boolean into 0 or 1, or 0.5 into a whole number."""
     odd = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
     return f"CASE WHEN {value}::VARCHAR NOT SIMILAR TO '.*({odd}).*' THEN {value} END" if odd else value
 
 
 def _text_list(text: str, kind: str) -> str:
-    """SQL of a list that is written as text, as JSON, DuckDB or numpy print it."""
+    """SQL of a list that is written as text, in the way of JSON, DuckDB or numpy."""
     listed = _numpys_list(_guard_list(text, kind), is_text=kind == "VARCHAR[]")
     whole = f"TRY_CAST({listed} AS {kind})"
     plain = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
@@ -245,7 +253,7 @@ def _text_list(text: str, kind: str) -> str:
 
 
 WHOLE_NUMBER = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
-"""A whole number, also where it is written as a float."""
+"""A regular expression of whole numbers, also written as a float."""
 
 
 def _whole_sql(text: str) -> tuple[str, str]:
@@ -256,7 +264,8 @@ def _whole_sql(text: str) -> tuple[str, str]:
 
 
 def _numpys_list(value: str, *, is_text: bool) -> str:
-    """SQL of a list's text with the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a' 'b']."""
+    """SQL that adds to a list's text the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a'
+    'b']."""
     if is_text:
         item = r"""(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
         is_numpys = rf"regexp_full_match({value}, '\s*\[\s*{item}(\s+{item})+\s*\]\s*')"
@@ -269,7 +278,7 @@ def _numpys_list(value: str, *, is_text: bool) -> str:
 
 
 def parquet_columns(path: Path) -> pa.Table:
-    """All columns of a Parquet file. Raises InputError if it is none."""
+    """All columns of a Parquet file. Raises InputError if the file is not Parquet."""
     try:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -278,7 +287,8 @@ def parquet_columns(path: Path) -> pa.Table:
 
 
 def _widen_half_precision(table: pa.Table) -> pa.Table:
-    """The table as DuckDB reads it: without half precision, in which logits are often kept."""
+    """The table with half-precision columns widened, because DuckDB does not read them; logits are often
+    stored so."""
     return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
 
 
@@ -295,7 +305,7 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
 
 
 def arrow_columns(path: Path) -> pa.Table:
-    """All columns of an Arrow or Feather file. Raises InputError if it is none."""
+    """All columns of an Arrow or Feather file. Raises InputError if the file is neither."""
     try:
         return _widen_half_precision(pyarrow.feather.read_table(path))
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -303,7 +313,10 @@ def arrow_columns(path: Path) -> pa.Table:
 
 
 def csv_columns(path: Path) -> pa.Table:
-    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
+    """All columns of a CSV file, as text; an empty cell is NULL.
+
+    Raises InputError if the file cannot be read as CSV.
+    """
     try:
         try:
             table = _read_csv(path, _CSV_BLOCK_BYTES[0])
@@ -332,14 +345,14 @@ def _read_csv(path: Path, block: int) -> pa.Table:
 
 
 def _delimiter(path: Path) -> str:
-    """What stands between a CSV file's columns: Excel writes semicolons where commas are decimal."""
+    """The delimiter of a CSV file: Excel writes semicolons where commas are decimal."""
     with open_plain(path) as file:
         header = file.readline(_CSV_BLOCK_BYTES[0])
     return max((b",", b";", b"\t"), key=header.count).decode()
 
 
 def _read_decimal_commas(table: pa.Table) -> pa.Table:
-    """Columns of numbers with decimal points for commas; 1,234 alone may be a thousand, and stays."""
+    """The table with decimal commas read as points. 1,234 alone may be a thousand, and stays as it is."""
     for position, name in enumerate(table.column_names):
         column = table[name]
         numbers = pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(,\d+)?([eE][-+]?\d+)?\s*$")).as_py()
@@ -380,7 +393,7 @@ def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) 
 
 
 def find_misspelt_columns(names: Sequence[str], columns: Iterable[str]) -> list[str]:
-    """What is wrong with columns whose names are close to a known one that is lacking."""
+    """A sentence for each column whose name is close to that of a known column that is lacking."""
     expected = list(columns)
     lacking = [name for name in expected if name not in names]
     close = [
@@ -405,7 +418,7 @@ _ITEM_TYPES = {
     "DOUBLE[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR"],
     "VARCHAR[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR", "BOOLEAN"],
 }
-"""What a JSON list may hold, as DuckDB names it, by the type that it is read as."""
+"""By the type of a list's items, the types that DuckDB names for JSON lists which may be read as it."""
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": parquet_columns,
