@@ -1,4 +1,4 @@
-"""Cross-validation on train documents: which fold holds each of them, and what is left to fit on."""
+"""Cross-validation on train documents: which fold holds each document, and which rows a fit may see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 
 
 def draw_folds(n: int, k: int, seed: int = 0) -> Ints:
-    """(n,) the fold of each of n, from 0 to k - 1, drawn by the seed. Folds differ by at most one in size."""
+    """(n,) the fold of each of n rows, from 0 to k - 1, drawn by the seed; sizes differ by at most one."""
     return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % k))
 
 
@@ -47,6 +47,6 @@ def folds(
 
 
 def split_folds(fold: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Of each fold in turn, the rows of all others, which to fit on, and its own, which are held out."""
+    """Yields, for each fold, the rows of all other folds, to fit on, and its own rows, which are held out."""
     for number in range(int(fold.max(initial=-1)) + 1):
         yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)

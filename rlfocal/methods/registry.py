@@ -207,7 +207,7 @@ Made = TypeVar("Made", bound=Callable[..., Method])
 def register(entry: Entry) -> Callable[[Made], Made]:
     """Registers the decorated class or function, and its `+task` form if its entry has one.
 
-    Raises ValueError for a name that is taken, and for a name that hides or pretends that it reads tasks;
+    Raises ValueError for a name that is taken, and for a name whose end wrongly says whether it reads tasks;
     InputError as `refuse_renamed_hooks` does.
     """
 

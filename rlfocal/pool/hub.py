@@ -208,14 +208,14 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
 
 
 def _answers(model: ModelSpec, file: str) -> bool:
-    """Whether the hub can be reached, asked with nothing but the file's address."""
+    """Whether the hub can be reached, asked with only the file's address."""
     from huggingface_hub import hf_hub_url
 
     return hub_answers(hf_hub_url(model.hf_repo, file, revision=model.revision))
 
 
 def hub_answers(url: str) -> bool:
-    """Whether the hub can be reached, asked once and with nothing but an address there.
+    """Whether the hub can be reached, asked once, with only an address there.
 
     The hub's own client tries for most of a minute and prints a line each time. A hub that could not be
     reached is not asked again for a minute.

@@ -168,8 +168,10 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
 
 
 def _decide_out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
-    """(2, T) whether the most accurate model is right, and the one picked for each document, by what was
-    fitted without it."""
+    """(2, T) whether the most accurate model is right, and whether the model chosen by the question is.
+
+    Both are fitted without the document's fold.
+    """
     earned = np.zeros((2, len(rows)))
     for rest, out in split_folds(folds(train, N_FOLDS)):
         weights = _fit(rows[rest], right[rest], ridge)
