@@ -1,4 +1,4 @@
-"""Prefect flows: the main job as something that can be run, watched and scheduled."""
+"""Prefect flows: a regeneration, and its steps, as runs that a server starts, watches and schedules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFECT_SETTINGS = {
 
 @dataclass(frozen=True)
 class RegenerationRequest:
-    """A pool to extract, to train and evaluate on, and to report."""
+    """A request for a regeneration: a pool to extract, to train and evaluate on, and to report."""
 
     pool: options.Pool
     location: str | Path | None = None
@@ -53,7 +53,7 @@ class RegenerationRequest:
         check(type(self), vars(self))
 
     def load_pool(self) -> PoolSpec:
-        """Reads the pool and keeps the models and benchmarks asked for. Raises InputError."""
+        """Reads the pool, with only the requested models and benchmarks. Raises InputError."""
         from rlfocal.pool import load_pool  # here, as the command line's help must not wait for it
 
         return load_pool(self.pool).choose(self.models, self.benchmarks)
@@ -70,7 +70,8 @@ def report_path(warehouse: str | Path | None) -> Path:
 
 
 def quieten() -> None:
-    """Settings for a run on a terminal, where the user chose none; call it before Prefect is imported.
+    """Sets Prefect's logging for a run on a terminal, unless the user chose a level. Call it before Prefect
+    is imported.
 
     Raises InputError if Prefect has no folder for the database of its temporary server.
     """

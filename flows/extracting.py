@@ -1,4 +1,4 @@
-"""One model's answers, the unit of GPU work; all models of a pool, `jobs` at a time or each on a worker."""
+"""Extracts the answers of one model, or of all models of a pool: `jobs` at a time, or each on a worker."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -34,11 +34,11 @@ from warehouse.store import PartitionKey
 
 N_RETRIES = 2
 FIRST_DELAY = 5
-"""Seconds before the first retry; then twice that."""
+"""The seconds before the first retry; later retries wait twice as long."""
 
 
 def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether another try can end differently: not if every failure would recur."""
+    """Whether another try can end differently: false if every failure would recur."""
     outcome: Any = state.data
     while isinstance(outcome, State):
         outcome = outcome.data
@@ -64,7 +64,7 @@ def extract(
     stop_if_slower: bool = False,
     budget: GPUBudget | None = None,
 ) -> ModelOutcome | State[ModelOutcome]:
-    """Every answer of one model, in its own process; a retry leaves alone what earlier tries committed."""
+    """Extracts all answers of one model, in its own process. A retry keeps what earlier tries committed."""
     title = f"extract {model}"
     with show_progress(title) as on_progress:
         outcome = extract_now(
@@ -131,7 +131,10 @@ def extract_model(
 
 
 def _download(pool: PoolSpec, datasets: str | None) -> ModelOutcome:
-    """Fetches what the pool's one model needs. What cannot be had is logged: extracting it says so again."""
+    """Downloads what the pool's one model needs.
+
+    What cannot be downloaded is logged, and reported again by the extraction.
+    """
     [model] = pool.models
     try:
         load_tasks(pool.benchmarks, None, datasets)
@@ -164,14 +167,14 @@ def submit_each(
 
 
 def with_failures(states: Iterable[State[Any]]) -> list[Any]:
-    """States for `wait_for`, by which the page draws arrows from runs whether they failed or not."""
+    """States for `wait_for`, so that the page draws arrows from runs whether they failed or not."""
     return [allow_failure(state) for state in states]
 
 
 def extract_all(
     pool: PoolSpec, tasks: Sequence[TaskDocuments], request: RegenerationRequest
 ) -> tuple[list[State[Any]], list[Failure]]:
-    """One task run per model that lacks something. Returns their final states, and what is missing."""
+    """Runs one task for each model that lacks answers. Returns their final states, and what is missing."""
     backend = request.backend or pool.backend
     with open_warehouse(request.location) as warehouse:
         plans = plan_extraction(warehouse, pool.models, tasks, backend)
@@ -262,7 +265,7 @@ def _extract_on_workers(
 def _find_gaps(
     model: str, state: State[Any], absent: Sequence[tuple[str, str]], workers: Workers
 ) -> Iterator[Failure]:
-    """What a worker's run failed to extract: its partitions if they are known, else the model."""
+    """Yields what a worker's run failed to extract: its partitions if they are known, else the model."""
     if state.is_completed():
         reason = (
             f"its run on a worker of {workers.pool} succeeded, but this warehouse has no answers of it; "

@@ -1,4 +1,4 @@
-"""Training, evaluation and the report, each as a run of its own."""
+"""Training, evaluation and the report as flows of their own."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A new model, in one form: tried, added to its pool, extracted, compared."""
+"""Adds a new model, by one form: checks and tries it, adds it to its pool, extracts and compares it."""
 
 import json
 from pathlib import Path

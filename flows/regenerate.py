@@ -1,7 +1,7 @@
-"""The main job as a Prefect flow: extract what is missing, train and evaluate, report.
+"""A regeneration as a Prefect flow: extracts what is missing, trains and evaluates, reports.
 
-Every step asks the warehouse what is already there: an interrupted run is simply started again, and no
-result depends on Prefect's own caching.
+Every step asks the warehouse what is already there: an interrupted run is simply started again, and no result
+depends on Prefect's own caching.
 """
 
 from collections import Counter
@@ -56,10 +56,10 @@ from warehouse import check_location, open_warehouse
 from warehouse.store import PartitionKey, PartitionRecord
 
 DRIFTED_STATE, WITHDRAWN_STATE = "Drifted", "Withdrawn"
-"""Of the final state of a run whose answers drifted.
+"""Names of the final state of a run whose answers drifted, or whose promises broke.
 
-It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
-automations for failures stay quiet. Others can wait for the event `prefect.flow-run.Drifted`.
+Both are completed states: everything was extracted and stored, so nothing has to run again, and automations
+for failures are not triggered. Other automations can wait for the event `prefect.flow-run.Drifted`.
 """
 Location = str | Path | None
 
@@ -68,13 +68,16 @@ Location = str | Path | None
 def train_and_evaluate(
     location: Location, benchmark: str, request: EvaluationRequest
 ) -> tuple[Evaluation, ...]:
-    """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
+    """Evaluates every method on one benchmark.
+
+    A run that the warehouse holds for the same data is not repeated.
+    """
     return evaluate_apart(location, replace(request, on_progress=report_progress)).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report_all(location: Location, path: str | Path) -> Path:
-    """One HTML file about everything evaluated here so far."""
+    """Writes one HTML page on everything that the warehouse has evaluated."""
     with open_warehouse(location, read_only=True) as warehouse:
         return write_report(warehouse, path)
 
@@ -118,7 +121,7 @@ def _regenerate(
     gaps: list[Failure],
     request: RegenerationRequest,
 ) -> Summary:
-    """The work itself; `gaps` are the tasks that did not load."""
+    """Does the work of `regenerate`; `gaps` are the tasks that did not load."""
     started = perf_counter()
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.includes_model(m.model)}
@@ -178,7 +181,7 @@ def _regenerate(
 
 
 def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
-    """Asks each model that only a service runs, and that has answered, some documents again."""
+    """Asks some documents again of each model that only a service runs, and that has answered."""
     rechecks, gaps = [], []
     answered = {key[:2] for key in _committed_partitions(request.location)}
     closed = [model.model for model in pool.models if model.is_closed]
@@ -205,7 +208,8 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
 
 @regenerate.on_completion
 def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
-    """Keeps what the run looked at, once the server has its final state: one that dies has shown nothing."""
+    """Stores up to which snapshot the run looked, once the server has its final state: a run that dies has
+    shown nothing."""
     summary: Summary = state.result()
     if summary.looked_at is not None:
         with open_warehouse(flow_run.parameters.get("warehouse")) as warehouse:
@@ -213,8 +217,11 @@ def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | State[Summary]:
-    """The summary, in a state named Withdrawn where a promise broke, or Drifted where answers are beyond the
-    limits, or a service's model is not what it was."""
+    """The summary, in a state that names what happened.
+
+    It is Withdrawn where a promise broke; Drifted where answers are beyond the limits, or a service's model
+    has changed.
+    """
     if summary.withdrawn:
         broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
         return Completed(
@@ -239,9 +246,9 @@ def _evaluate_side_by_side(
     n_documents: Mapping[str, int],
     extractions: Sequence[State[Any]],
 ) -> dict[str, State[Any]]:
-    """The final state of each benchmark's evaluation; as many run at once as there are cores.
+    """By benchmark, the final state of its evaluation; as many run at once as there are cores.
 
-    The benchmark with the most documents is first, so that no long one is left for the end.
+    The benchmark with the most documents comes first, so that no long one is left for the end.
     """
     ordered = sorted(requests, key=lambda request: -n_documents[request.benchmark])
     each = [{"location": location, "benchmark": request.benchmark, "request": request} for request in ordered]
@@ -250,9 +257,9 @@ def _evaluate_side_by_side(
 
 
 def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Summary:
-    """The flow, here and now, on a temporary Prefect server or the one that PREFECT_API_URL names.
+    """Runs the flow now, on a temporary Prefect server or the one that PREFECT_API_URL names.
 
-    Returns the summary, of an incomplete run too. Raises InputError, with nothing written, where a parameter
+    Returns the summary, also of an incomplete run. Raises InputError, with nothing written, where a parameter
     is wrong.
     """
     check_backend(request.backend or request.load_pool().backend)
@@ -274,7 +281,8 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
 
 @contextmanager
 def _hold_lock(location: Location, work: str, pool: str) -> Iterator[None]:
-    """Holds the warehouse's lock for this work: two concurrent runs would train the same agents twice."""
+    """Holds the warehouse's lock for this work, because two concurrent runs would train the same agents
+    twice."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
             if mine:
@@ -307,7 +315,7 @@ def _load_all(
 
 
 def _committed_partitions(location: Location) -> dict[PartitionKey, PartitionRecord]:
-    """The committed partitions; every commit has an id of its own."""
+    """The committed partitions by key; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
         return warehouse.committed_partitions()
 

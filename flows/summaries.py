@@ -1,4 +1,7 @@
-"""What a regeneration did: where it would do nothing, known without Prefect, whose server takes longer."""
+"""The summary of a regeneration.
+
+If nothing is to do, it is known without Prefect, whose server starts slowly.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +40,27 @@ class Summary:
 
     pool: str
     extracted: int
-    """Partitions (model, task) committed now."""
+    """The number of partitions (model, task) committed now."""
     present: int
-    """Partitions that were there already."""
+    """The number of partitions that were committed already."""
     evaluations: tuple[Evaluation, ...]
     """The evaluation of every method on every benchmark, computed now or stored before."""
     report: Path | None
     gaps: tuple[Failure, ...]
     seconds: float
     drift: Drift | None = None
-    """How answers differ from those that were last looked at; None if none were written since."""
+    """The difference between the answers and those of the last comparison; None if none were written
+    since."""
     withdrawn: tuple[PromiseRecord, ...] = ()
-    """The promises that broke since the last look."""
+    """The promises that broke since the last check."""
     looked_at: int | None = None
-    """The snapshot up to which this run looked at answers and promises; None if it found nothing new."""
+    """The snapshot up to which this run checked answers and promises; None if it found nothing new."""
     changed: tuple[Recheck, ...] = ()
-    """Models whose service no longer answers as it did."""
+    """The models whose service no longer answers as before."""
     evaluated_from: int = 0
     """The snapshot that the run evaluated."""
     boards: tuple[Board, ...] = ()
-    """The boards of `evaluations`; empty where they were not made anew."""
+    """The boards of `evaluations`; empty if they were not computed again."""
     verdicts: Verdicts | None = None
     """The verdicts of `boards`."""
 
@@ -72,10 +76,10 @@ def evaluation_of(
 
 
 def find_summary(request: RegenerationRequest) -> Summary | None:
-    """The summary of a regeneration that would do nothing; None where it has to run.
+    """The summary of a regeneration that would do nothing; None if it has to run.
 
-    It would do nothing if nothing changed since the last that `keep_summary` kept. It has to run where a
-    Prefect server of the user's records runs, or where services are asked again.
+    It would do nothing if nothing changed since the last one that `keep_summary` stored. It has to run where
+    a Prefect server of the user's records runs, or where services are asked again.
     """
     pool = request.load_pool()
     if _has_server() or (pool.probe and any(model.is_closed for model in pool.models)):
@@ -88,7 +92,7 @@ def find_summary(request: RegenerationRequest) -> Summary | None:
 
 
 def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
-    """Keeps what a run found for `find_summary`, unless something is missing or changed meanwhile."""
+    """Stores a run's summary for `find_summary`, unless something is missing or has changed meanwhile."""
     pool = request.load_pool()
     if summary.gaps or summary.verdicts is None or summary.report is None or pool.methods:
         return  # methods of other packages change without notice
@@ -105,7 +109,7 @@ def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
 
 
 def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
-    """Whether no later snapshot holds anything but evaluations and looks."""
+    """Whether all later snapshots hold only evaluations and records of checks."""
     others = (
         "SELECT count(*) FROM warehouse.snapshots() WHERE snapshot_id > ? AND commit_message IS DISTINCT "
         "FROM ? AND NOT starts_with(coalesce(commit_message, ''), 'evaluate ')"
@@ -114,14 +118,14 @@ def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
 
 
 def _summary_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
-    """The file that keeps the outcome of a request: one for each pool, data and number of seeds."""
+    """The file of the summary for a request: one for each pool, data and number of seeds."""
     asked = (pool.model_dump_json(), request.limit, request.datasets, request.backend, request.seeds)
     name = sha256(repr(asked).encode()).hexdigest()[:16]
     return warehouse.location.local / "regenerations" / f"{name}.json"
 
 
 def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Summary | None:
-    """As `find_summary`; raises InputError or RunError where something would be written."""
+    """The result of `find_summary`; raises InputError or RunError where something would be written."""
     started = perf_counter()
     try:
         kept = json.loads(_summary_file(warehouse, pool, request).read_text(encoding="utf-8"))

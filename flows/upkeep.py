@@ -1,4 +1,4 @@
-"""Upkeep of the warehouse: check it, expire old snapshots, merge small files."""
+"""Upkeep of the warehouse: checks it, expires old snapshots, merges small files."""
 
 from datetime import timedelta
 from typing import Any

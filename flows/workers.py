@@ -1,7 +1,7 @@
-"""Models handed over to workers: one run of the deployment extract-model each, as many at once as GPUs allow.
+"""Hands models over to workers: one run of the deployment extract-model each, as many at once as GPUs allow.
 
 The server stores how many slots of its limit are in use, but keeps who holds them in memory, which a restart
-loses. A run that waits for slots therefore corrects the number from the runs that exist.
+loses. So a run that waits for slots corrects the number, from the runs that exist.
 """
 
 from __future__ import annotations
@@ -32,44 +32,49 @@ from rlfocal.extraction.budget import GPUBudget
 WORKER_DEPLOYMENT = "extract-model/extract-model"
 LIMIT_NAME = "rlfocal-models"
 MAX_TRIES = 3
-"""Attempts when a model's worker keeps dying."""
+"""The most attempts to extract a model whose worker keeps dying."""
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_HEARTBEAT_CHECKS = 60.0
 SECONDS_BETWEEN_RECOUNTS = 30.0
-"""Seconds after which a run that waits for slots counts anew how many there are, and how many are in use."""
+"""After so many seconds, a run that waits for slots counts again how many there are, and how many are in
+use."""
 LEASE_SECONDS = 120.0
-"""Seconds for which the server keeps the slots of a regeneration that died."""
+"""The seconds for which the server keeps the slots of a regeneration that died."""
 PATIENCE_SECONDS = 300.0
-"""Seconds that a run waits where no worker is online."""
+"""The seconds that a run waits while no worker is online."""
 SECONDS_TO_COME = 300.0
-"""Seconds within which the server lets every task begin; one that it does not lets the others pass."""
+"""The seconds within which the server lets every task begin; a task that comes later does not hold up the
+others."""
 SERVER_ERROR, MAX_ERRORS = 500, 20
-"""Status from which on a server says that it could not answer, and how often a run that waits bears it."""
+"""The status from which on a server says that it cannot answer, and how often a waiting run accepts that."""
 SLOTS_OF_A_CLUSTER = 10_000
-"""More than any has: a cluster itself keeps pods waiting, and starts nodes for them."""
+"""More slots than any cluster has: a cluster itself keeps pods waiting, and starts nodes for them."""
 
 POD_RESOURCES: dict[str, Callable[[int], int | str]] = {
     GPUS_VARIABLE: lambda gpus: gpus,
     "cpu_request": lambda gpus: str(2 + gpus),
     "memory_request": lambda gpus: f"{32 + 32 * gpus}Gi",
 }
-"""What a pod asks for, by its number of GPUs: an engine keeps a core busy for each, and two beside them."""
+"""By job variable, what a pod requests for its number of GPUs: an engine keeps a core busy for each, and two
+beside them."""
 
 
 class Workers(NamedTuple):
-    """The workers that take models."""
+    """A work pool whose workers extract models."""
 
     pool: str
     """The work pool's name."""
     online: int
     requested: frozenset[str] = frozenset()
-    """What a run may ask for where it gets GPUs of its own, as Kubernetes jobs do: job variables."""
+    """The job variables that a run may set where it gets GPUs of its own, as Kubernetes jobs do."""
     widest: int = 1
-    """GPUs of the widest model to be handed over: what a worker that has said nothing yet counts as."""
+    """The GPUs of the widest model to be handed over; a worker that has not reported yet counts as that many
+    slots."""
 
 
 class Turns:
-    """Has tasks that run side by side take slots in their order: no narrow one overtakes a wide one."""
+    """Lets tasks that run side by side take slots in their order, so that no narrow one overtakes a wide
+    one."""
 
     def __init__(self) -> None:
         self._came: set[int] = set()
@@ -78,7 +83,7 @@ class Turns:
 
     @contextmanager
     def take(self, place: int) -> Iterator[None]:
-        """Waits until no lower place waits. One that does not come at all is waited for only for a while."""
+        """Waits until no lower place waits. A place that never comes is waited for only a limited time."""
         with self._changed:
             self._came.add(place)
             self._waiting.add(place)
@@ -94,9 +99,9 @@ class Turns:
 
 
 def find_workers() -> Workers | None:
-    """Workers that are online for the deployment extract-model.
+    """The work pool whose workers are online for the deployment extract-model.
 
-    None if there are none, and for a run that is not a deployment's: its directories are its own.
+    None if there are none, and for a run that no deployment started, because its directories are its own.
     """
     if deployment.id is None:
         return None
@@ -135,7 +140,8 @@ def update_limit(workers: Workers) -> int:
 
 
 def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether it did not finish: a client that has not reached its server yet does not try again."""
+    """Whether the task raised an error instead of finishing: a client that has not reached its server yet
+    does not try again."""
     return isinstance(state.data, BaseException)
 
 
@@ -156,10 +162,10 @@ def hand_over(
     parameters: dict[str, Any],
     budget: GPUBudget | None = None,
 ) -> State[Any]:
-    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does.
+    """Has a worker extract a model, and another one if it dies. Ends in the state of the last of these runs.
 
-    It takes as many slots as the model takes GPUs, and `place` is when it may: after all lower ones.
-    `budget`: GPU-hours that all models share; once they are used up, runs are cancelled.
+    It takes as many slots as the model takes GPUs, and waits until no lower `place` waits. `budget`:
+    GPU-hours that all models share; once they are used up, runs are cancelled.
     """
     title = f"extract {model}"
     variables = {GPUS_VARIABLE: gpus} | {name: POD_RESOURCES[name](gpus) for name in workers.requested}
@@ -202,14 +208,14 @@ def hand_over(
 
 
 class Meter(NamedTuple):
-    """What a model's run on a worker takes of a budget."""
+    """Counts the GPU-hours of a model's run on a worker."""
 
     budget: GPUBudget
     model: str
     gpus: int
 
     def read(self, client: SyncPrefectClient, run: FlowRun) -> None:
-        """Counts while the run is at work, and cancels it where the budget is nearly used up."""
+        """Counts while the run works, and cancels it where the budget is nearly used up."""
         state = run.state
         assert state is not None
         if state.is_running():
@@ -224,7 +230,7 @@ class Meter(NamedTuple):
 def _wait_for_final_state(
     client: SyncPrefectClient, run: FlowRun, pool: str, meter: Meter | None
 ) -> State[Any]:
-    """The run's final state. A run without a worker is cancelled after a while, a dead one is ended."""
+    """The run's final state. A run without a worker is cancelled after a while, and a dead one is ended."""
     alone_since: float | None = None
     checked = time.monotonic()
     while True:
@@ -250,7 +256,7 @@ def _wait_for_final_state(
 
 
 def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
-    """Has a worker download the model that comes next, beside the models that have the GPUs."""
+    """Has a worker download the next model, while other models use the GPUs."""
     run_deployment(
         WORKER_DEPLOYMENT,
         parameters={**parameters, "download_only": True},
@@ -263,10 +269,10 @@ def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
 
 @contextmanager
 def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds slots of the limit, strictly: if the limit is gone, nothing runs.
+    """Holds slots of the limit, strictly: if the limit was deleted, nothing runs.
 
-    A model that is wider than all workers together takes all; the worker that gets it says that it is.
-    `while_waiting` is called once, if the slots are not free soon.
+    A model that is wider than all workers together takes all slots, and the worker that gets it reports the
+    fault. `while_waiting` is called once, if the slots are not free soon.
     """
     with ExitStack() as held:
         before: tuple[int, int] | None = None
@@ -297,9 +303,10 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
 
 
 def _recount(before: tuple[int, int] | None) -> tuple[int, int]:
-    """How many slots are in use, and how many the unfinished runs take; corrects the first.
+    """How many slots are in use, and how many the unfinished runs take; sets the first to the second.
 
-    Only where both were the same `before`: a run that has just begun or ended is counted once a moment later.
+    It does so only where both were the same `before`, because a run that has just begun or ended is counted a
+    moment later.
     """
     with get_client(sync_client=True) as client:
         taken = count_taken(client)

@@ -1,4 +1,4 @@
-"""The warehouse: what every model answered, in DuckLake tables, with SQL views and macros."""
+"""The warehouse: the answers of every model, in DuckLake tables, with SQL views and macros."""
 
 from __future__ import annotations
 

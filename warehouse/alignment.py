@@ -1,7 +1,7 @@
-"""What no write may break: every model of a task answers the same documents, their choices in the same order;
-and scores are such as a model can give.
+"""Checks that every write must pass: all models of a task answer the same documents with their choices in the
+same order, and scores are possible.
 
-The guard works inside the caller's transaction. `temp.given` holds documents, and `temp.partitions` the
+The checks work inside the caller's transaction. `temp.given` holds documents, and `temp.partitions` the
 records of their tasks.
 """
 
@@ -22,13 +22,13 @@ from warehouse.errors import InputError
 from warehouse.scripts import script
 
 LOGPROB_ROUNDING = 1e-6
-"""How far above 0 rounding may leave the log-probability of a token that is certain."""
+"""By so much, rounding may leave the log-probability of a certain token above 0."""
 
 
 def check_scores(rows: pa.Table) -> None:
     """Raises InputError with the first row of `choice_logprobs` or `traces` that holds an impossible score.
 
-    Scores without tokens were imported, or are means over traces. Other tables' rows pass.
+    Scores without tokens were imported, or are means over traces. Rows of other tables pass.
     """
     if "trace" in rows.column_names:
         rows = _choices_of(rows)
@@ -59,7 +59,7 @@ def _choices_of(traces: pa.Table) -> pa.Table:
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:
-    """The values as doubles; NaN for null."""
+    """The column's values as doubles; NaN for null."""
     return np.asarray(column.cast(pa.float64()), dtype=np.float64)
 
 
@@ -68,7 +68,7 @@ def _is_possible(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _has_token(column: Any, is_wrong: Any) -> NDArray[np.bool_]:
-    """Whether a value of each row's list is wrong."""
+    """For each row, whether a value of its list fulfils `is_wrong`."""
     lists = column.combine_chunks()
     wrong = is_wrong(_numbers(pc.list_flatten(lists)))
     has_wrong = np.zeros(len(lists), dtype=np.bool_)
@@ -94,7 +94,7 @@ Place = tuple[str, str]
 
 
 class StoredDocument(NamedTuple):
-    """A document as it stands in the warehouse, or as it is given now."""
+    """A document as the warehouse stores it, or as it is given."""
 
     doc_hash: str | None
     choices: list[str] | None
@@ -107,16 +107,17 @@ class StoredDocument(NamedTuple):
 def prompt_hash(
     prompt: str | None, messages: Sequence[Sequence[str]] | None, continuations: Sequence[str] | None
 ) -> str:
-    """The hash by which a document knows its prompt.
+    """The hash of a document's prompt.
 
-    sha256 of all that every model is asked: a text or the (role, content) of a chat, and what follows.
+    It is the sha256 of all that every model is asked: a text or the (role, content) of a chat, and its
+    continuations.
     """
     asked = json.dumps([messages or prompt or "", continuations or []])
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task: one sentence on how a document of temp.given differs from the stored one of its number."""
+    """By task, one sentence on how a document of temp.given differs from the stored one of its number."""
     found = {}
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
@@ -129,7 +130,7 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
 
 
 def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task: the first way in which documents in temp.given differ from the stored ones.
+    """By task, the first way in which documents in temp.given differ from the stored ones.
 
     A task whose `n_whole` in temp.partitions is not NULL must also have had as many documents before.
     """
@@ -149,7 +150,8 @@ def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
 def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_documents: Collection[Place]) -> None:
     """Deletes stored documents that differ from the given ones, if no other model answered them.
 
-    Other models' rows of the tasks `replace_documents` are deleted too; of others it raises InputError.
+    Other models' rows of the tasks in `replace_documents` are deleted, too. For other tasks that they
+    answered, raises InputError.
     """
     reasons = differences(connection)
     if not reasons:
@@ -171,7 +173,7 @@ def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_document
 
 
 def refusal(difference: str, holders: list[str], benchmark: str) -> str:
-    """The message that `holders` answered different documents, and what to do."""
+    """The message that `holders` answered different documents, with what to do."""
     more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
     return (
         f"{difference}. {', '.join(holders[:2])}{more} answered the stored ones, and models are compared on "
@@ -206,7 +208,7 @@ def explain_shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
 
 
 def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
-    """Raises InputError where a limit would replace a longer partition."""
+    """Raises InputError if a limit would replace a longer partition."""
     n_whole = extraction.get("n_whole")
     if n_stored is not None and n_whole is not None:
         reason = explain_shortening(n_stored, extraction["n_docs"], n_whole)
@@ -215,7 +217,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
 
 
 def _changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
-    """What changed, field by field, without the texts of a confidential document."""
+    """The fields that changed, with their texts unless the document is confidential."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):
         before, after = getattr(was, name), getattr(now, name)
@@ -243,7 +245,7 @@ def _first_difference(a: str, b: str) -> int:
 
 
 def _excerpt(text: str, start: int) -> str:
-    """An excerpt of a value, with the place where it differs."""
+    """A part of a value around the position where it differs."""
     if len(text) <= _MAX_CHARACTERS_SHOWN:
         return text
     start = max(0, min(start, len(text) - _MAX_CHARACTERS_SHOWN))

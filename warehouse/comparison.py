@@ -1,4 +1,4 @@
-"""Free answers in the form they are stored and compared in, by the rule of their benchmark."""
+"""Free answers in the form in which they are stored and compared, by the rule of their benchmark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GROUPED_NUMBER = re.compile(
 
 
 def _write_fraction(fraction: re.Match[str]) -> str:
-    """A fraction as "1/2", apart from what would be read together with it: 3½ is "3 1/2"."""
+    """A fraction as "1/2", separated from a number before it: 3½ is "3 1/2"."""
     start, end = fraction.span()
     beside = fraction.string[max(start - 1, 0) : start], fraction.string[end : end + 1]
     before, after = (" " if sign.isalnum() or sign in ("{", "}", "~") else "" for sign in beside)
@@ -85,10 +85,11 @@ def is_number(answer: str) -> bool:
 
 @lru_cache(maxsize=4096)  # answers repeat: a benchmark has few, and each is asked many times
 def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
-    """A canonical number where the answer is one ("18.0", "$18" and "18 eggs" are "18"), else folded text.
+    """The form of an answer: a canonical number where it is one ("18.0", "$18" and "18 eggs" are "18"), else
+    folded text.
 
-    None if nothing is left. Idempotent. Not `keeps_ends`: as earlier versions did, without the signs and
-    brackets at the ends of a text.
+    None if nothing is left. Idempotent. Without `keeps_ends`, signs and brackets at the ends of a text are
+    dropped, as earlier versions did.
     """
     form = None if answer is None else _normalise_once(answer, keeps_ends=keeps_ends)
     while keeps_ends and form and (again := _normalise_once(form, keeps_ends=True)) != form:
@@ -109,7 +110,7 @@ def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
 
 
 def _match_quantity(text: str) -> re.Match[str] | None:
-    """The number, and a unit beside it, that a folded text is."""
+    """A match of a folded text that is a number with an optional unit; None for other texts."""
     bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
         if number := QUANTITY.fullmatch(drop_grouping(" ".join(re.split(r"[\s{}]+", candidate)))):
@@ -138,20 +139,20 @@ def _fold(answer: str) -> str:
 
 
 _SOFT_SIGNS = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
-"""Signs that mean nothing at the ends of an answer."""
+"""Signs that carry no meaning at the ends of an answer."""
 _BRACKET_PAIRS = dict(zip("([{<（「『", ")]}>）」』", strict=True))
 _PLAIN_WORD = re.compile(
     r"(?<![\\a-z])(?!(?:inf(?:ini)?ty|infinity|inf|sin|cos|tan|log|exp|sqrt)\b)[^\W\d_]{3,}"
 )
-"""A word, which no formula has."""
+"""Matches a word that is no part of a formula."""
 _FACTORIAL = re.compile(r"(?:(?:^|[^a-z])[a-z]|[0-9)}\]])!+$")
 _MEANINGFUL_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
-"""C++, A+, Na+, F#, Cl-, f': what is neither a sentence's end nor a mark around a text."""
+"""Matches C++, A+, Na+, F#, Cl-, f': their last sign is neither a sentence's end nor a mark around a text."""
 _BOUND_PATTERN = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
 _MEANINGFUL_SIGNS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
-"""What trimming leaves at the ends of a text that is no plain number."""
+"""Matches signs that trimming leaves at the ends of a text that is no plain number."""
 MAX_ANSWER_LENGTH = 500
-"""Characters of a text above which no signs at its ends mean anything."""
+"""Above so many characters, no signs at the ends of a text carry a meaning."""
 
 
 def trim(text: str) -> str:
@@ -187,8 +188,7 @@ def _trim_once(text: str) -> str:
 
 def _trim_brackets(text: str, *, is_formula: bool) -> str:
     """The text without brackets around all of it, unless they make a list, an interval or an absolute
-    value.
-    """
+    value."""
     if is_formula and re.fullmatch(r"\|[^|\s]+\|", text):
         return text
     depth, lowest, has_comma = 0, 1, False
@@ -212,7 +212,8 @@ def _trim_brackets(text: str, *, is_formula: bool) -> str:
 
 
 def to_plain_text(text: str) -> str:
-    r"""The text as a keyboard writes it: ASCII digits, 1/2 for \frac12 and ½, 5e3 for 5 × 10³, no \text."""
+    r"""The text as a keyboard writes it: ASCII digits, 1/2 for \frac12 and ½, 5e3 for 5 × 10³, and without
+    \text."""
     if text.isascii() and not re.search(r"[\\^{]", text):  # nothing below applies
         return text
     for pattern, shown in _PLAIN_SPELLINGS.items():
@@ -221,12 +222,14 @@ def to_plain_text(text: str) -> str:
 
 
 def drop_grouping(text: str) -> str:
-    """The text without separators of thousands but NUMBER's commas: 9 500, 9'500, 1.234,56, 1,00,000."""
+    """The text without separators of thousands, except commas that NUMBER reads: 9 500, 9'500, 1.234,56,
+    1,00,000."""
     return _GROUPED_NUMBER.sub(lambda m: re.sub("[^0-9]", "", m[1]) + (f".{m[3]}" if m[3] else ""), text)
 
 
 def canonical_number(number: re.Match[str]) -> str:
-    """A matched number, exactly: no grouping, no trailing zeros, an exponent only beyond 40 digits."""
+    """A matched number exactly: without grouping or trailing zeros, and with an exponent only beyond 40
+    digits."""
     value = Decimal(number["digits"].replace(",", "") + number["exponent"])
     power = MULTIPLIERS.get(number["multiplier"].strip().lower(), 0)
     digits = "".join(map(str, value.as_tuple().digits)).strip("0")
@@ -245,24 +248,28 @@ def canonical_number(number: re.Match[str]) -> str:
 
 
 class Rule(StrEnum):
-    """How answers are compared: `benchmarks.comparison`."""
+    """The rule by which answers are compared, as in `benchmarks.comparison`."""
 
     DEFAULT = "default"
-    """Numbers as numbers, other texts without case and the punctuation around them: `normalise`."""
+    """Numbers are compared as numbers, other texts without case and the punctuation around them:
+    `normalise`."""
     EXACT = "exact"
-    """Character by character, spaces around them aside."""
+    """Answers are compared character by character, without the spaces around them."""
     NUMERIC = "numeric"
     """Answers are compared as numbers; text that is no number is no answer."""
     TEXT = "text"
     """Answers are compared as texts, without case and runs of spaces."""
     SOURCE = "source"
-    """The source's grades count: an answer graded right is stored as the gold answer. Others compare by
-    default."""
+    """The source's grades count: an answer graded right is stored as the gold answer.
+
+    Others compare as by default.
+    """
 
     def canonical(self, answer: str | None, gold: str | None = None) -> str | None:
-        """What an answer is stored and compared as; None if it is none. Idempotent.
+        """The form in which an answer is stored and compared; None for no answer. Idempotent.
 
-        By default, its `gold`'s number in another unit keeps that: "5 cm" is "5 (cm)" where gold is "5 m".
+        By default, the number of its `gold` in another unit keeps the unit: "5 cm" is "5 (cm)" where gold is
+        "5 m".
         """
         form = None if answer is None else _RULE_FORMS[self](answer) or None
         if form is None or answer is None or gold is None or self is not Rule.DEFAULT:
@@ -271,7 +278,10 @@ class Rule(StrEnum):
         return with_unit(form, answer) if has_other_unit else form
 
     def merge_stored(self, stored: Rule, benchmark: str) -> Rule:
-        """The rule of a benchmark with answers by a stored rule, too. Raises InputError if both cannot be."""
+        """The rule of a benchmark whose stored answers have another rule.
+
+        Raises InputError if the two contradict each other.
+        """
         if self is stored:
             return self
         if {self, stored} <= {Rule.DEFAULT, Rule.SOURCE}:
@@ -293,7 +303,7 @@ def with_unit(form: str, answer: str) -> str:
 
 
 def canonical_forms(answers: Iterable[str], rule: Rule) -> dict[str, str | None]:
-    """The forms of answers to one question whose gold is not known, by the answer.
+    """By answer to one question whose gold is not known, its form.
 
     By default, equal numbers keep their units where they are given in different ones.
     """

@@ -1,4 +1,4 @@
-"""DuckDB connections with DuckLake loaded and a catalogue attached as `warehouse`."""
+"""Connects to DuckDB with DuckLake loaded, and attaches a catalogue as `warehouse`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MissingWarehouseError(InputError):
 
 
 def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with the packaged extensions loaded, without a network or a write."""
+    """An in-memory DuckDB with the packaged extensions loaded, without network access or a write."""
     with suppress(ImportError):
         # Else DuckDB imports it at the first query parameter, and a Ctrl-C during that is lost.
         import_module("pandas")
@@ -63,7 +63,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _threads() -> dict[str, str]:
-    """DuckDB's thread setting: OMP_NUM_THREADS, as for everything else that uses threads; else all cores."""
+    """DuckDB's setting of threads: OMP_NUM_THREADS if it is set; else all cores."""
     most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return {"threads": most} if most.isdecimal() and int(most) else {}
 
@@ -79,8 +79,8 @@ def attach(
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
-    Raises MissingWarehouseError, or InputError for an unknown snapshot, something that is not a catalogue, or
-    one that may not be written to.
+    Raises MissingWarehouseError; or InputError for an unknown snapshot, for a file that is not a catalogue,
+    and for a catalogue that may not be written to.
     """
     if isinstance(snapshot, int) and not 0 <= snapshot < 2**63:
         raise _no_snapshot(connection, location, snapshot)
@@ -113,7 +113,7 @@ def attach(
 
 
 def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
-    """The catalogue, or this connection's copy of it: SQLite must write beside what it reads."""
+    """The catalogue, or a copy for this connection, because SQLite must write beside what it reads."""
     directory = location.directory
     if directory is None or os.access(directory, os.W_OK) or (directory / f"{CATALOG_FILE}-wal").exists():
         return location.catalog
@@ -125,7 +125,7 @@ def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) 
 def _no_snapshot(
     connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int | datetime
 ) -> InputError:
-    """The error, which names the existing snapshots; the connection then shows the newest."""
+    """The error for a missing snapshot, with the existing ones; the connection then shows the newest."""
     attach(connection, location, read_only=True, create=False, snapshot=None, name="newest")
     there = (
         "min(snapshot_id), max(snapshot_id), count(*), min(snapshot_time)::VARCHAR FROM newest.snapshots()"

@@ -1,4 +1,4 @@
-"""Corrections of what is stored: labels, and models removed. Each is a snapshot of its own."""
+"""Corrections of stored data: of labels, and removal of models. Each is a snapshot of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from warehouse.store import PartitionKey, Warehouse
 
 
 def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[[int], str]) -> int:
-    """Gives documents the right label (choices) or gold answer (answers); returns how many changed.
+    """Gives documents the right label (choices) or gold answer (free answers); returns how many changed.
 
-    asked: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted again
-    with its former label keeps the corrected one. Raises InputError with `place(row)` of the first row that
-    names no document, is out of range, or does not suit the document's kind.
+    `corrections`: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted
+    again with its former label keeps the corrected one. Raises InputError with `place(row)` of the first row
+    that names no document, is out of range, or does not suit the document's kind.
     """
     connection = warehouse.connection
     with warehouse.transaction("correct labels"):
@@ -38,10 +38,10 @@ def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[
 
 
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
-    """Deletes what a model answered, also to probes, in some benchmarks or all; returns how many partitions,
-    whole or probed, 0 if an earlier call did it.
+    """Deletes a model's answers, also those to probes, in some benchmarks or all.
 
-    Past evaluations stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
+    Returns the number of partitions, whole or probed; 0 if an earlier call deleted them. Past evaluations
+    stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
@@ -63,10 +63,10 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
 
 
 class Removal(NamedTuple):
-    """What a removal took from the warehouse."""
+    """What a removal deleted from the warehouse."""
 
     partitions: int
-    """The removed partitions; those that the model only answered in part, to a probe, are among them."""
+    """The number of removed partitions, including those that the model answered only in part, to a probe."""
     runs: int
     was_known: bool
     """Whether the warehouse has or had the model."""
@@ -74,11 +74,11 @@ class Removal(NamedTuple):
 
 @contextmanager
 def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Iterator[Removal]:
-    """Deletes what a model answered in some benchmarks, documents that no other model answered there,
-    and leaderboard runs there of pools with it: what is left is as if it had never been added.
+    """Deletes a model's answers in some benchmarks, with all that only it brought there.
 
-    Commits all of it as one snapshot when the block ends, or nothing if it raises; earlier snapshots keep it.
-    Done a second time, it writes nothing.
+    That is documents that no other model answered, and leaderboard runs of pools with it: the rest is as if
+    the model had never been added. Commits all of it as one snapshot when the block ends, or nothing if it
+    raises. Earlier snapshots keep it. A second call writes nothing.
     """
     connection, message = warehouse.connection, f"remove {model} from its pool"
     named = {"model": model, "benchmarks": list(benchmarks)}
@@ -105,7 +105,7 @@ def is_known(warehouse: Warehouse, model: str) -> bool:
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:
-    """The first name of each model that an earlier version renamed, by its current one: past runs are found
+    """By current name, the first name of each model that an earlier version renamed; past runs are found
     under it.
 
     A name that a model no longer has does not refer to it: the next model of that name is another one.
@@ -119,7 +119,7 @@ def first_names(warehouse: Warehouse) -> dict[str, str]:
 
 
 def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
-    """The partitions that a model answered, be it in part, to a probe."""
+    """The partitions that a model answered, even if only in part, to a probe."""
     probed = warehouse.rows("SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?", [model])
     return sorted(
         {*warehouse.committed_partitions(model), *(PartitionKey(model, *place) for place in probed)}
@@ -127,7 +127,7 @@ def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
 
 
 def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
-    """Deletes partitions of a model, all of some benchmarks, and what probes asked of them."""
+    """Deletes partitions of a model, all of some benchmarks, and probes' answers to them."""
     writing.drop_partitions(warehouse.connection, going)
     probed = "WHERE model = ? AND list_contains(?, benchmark)"
     for table in ("probe_answers", "probe_estimates"):

@@ -1,4 +1,4 @@
-"""The two ways a command can end badly, and the one way a wrong name is reported."""
+"""The errors of commands: wrong input and failed work, and the message for an unknown name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class InputError(Exception):
-    """Wrong input: the message names the bad value, where it stands, and the fix (exit code 2)."""
+    """Wrong input: the message names the bad value, where it is, and the fix (exit code 2)."""
 
 
 class ReadOnlyError(InputError):
@@ -15,7 +15,7 @@ class ReadOnlyError(InputError):
 
 
 class RunError(Exception):
-    """The input was fine but the work failed: the message says what is missing and why (exit code 1)."""
+    """The input was right but the work failed: the message says what is missing and why (exit code 1)."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:

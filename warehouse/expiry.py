@@ -11,18 +11,19 @@ from warehouse.scripts import script
 from warehouse.store import Warehouse
 
 GRACE_PERIOD = timedelta(hours=24)
-"""How long a file stays that no snapshot needs any more: queries that began before may still read it."""
+"""How long a file stays that no snapshot needs any more, because queries that began before may still read
+it."""
 
 
 class Expiry(NamedTuple):
     """What an expiry deletes, or would delete."""
 
     snapshots: tuple[int, ...]
-    """The deleted snapshots."""
+    """The numbers of the deleted snapshots."""
     evaluated: tuple[int, ...]
-    """Snapshots kept only because evaluations or training runs read them."""
+    """The snapshots that are kept only because evaluations or training runs read them."""
     files: int
-    """Parquet files that only the deleted snapshots need."""
+    """The number of Parquet files that only the deleted snapshots need."""
     bytes: int
 
 
@@ -32,7 +33,7 @@ class Merge(NamedTuple):
     files_before: int
     files_after: int
     rewritten: int
-    """Files written anew, without rows that had been deleted."""
+    """The number of files written anew, without rows that had been deleted."""
 
 
 def expire(
@@ -45,12 +46,12 @@ def expire(
     dry_run: bool = False,
     grace: timedelta = GRACE_PERIOD,
 ) -> Expiry:
-    """Deletes old snapshots; the files that no other snapshot needs follow `grace` later (`delete_needless`).
+    """Deletes old snapshots; files that no other snapshot needs follow `grace` later (`delete_needless`).
 
-    Deletes those that are not among the `keep` newest and are older than `older_than`, as far as given; the
-    newest is always kept. Keeps those that evaluations read, those in `trained`, which `--snapshot N`
-    reproduces, and the one that drift is measured from, unless `evaluated`. Who opens an expired snapshot
-    fails. Raises InputError if neither limit is given or one is negative.
+    Deletes snapshots that are not among the `keep` newest and are older than `older_than`, as far as given;
+    the newest always stays. So do, unless `evaluated`, those that evaluations read, those in `trained`, which
+    `--snapshot N` reproduces, and the one that drift is measured from. An expired snapshot cannot be opened.
+    Raises InputError if neither limit is given or one is negative.
     """
     if keep is None and older_than is None:
         raise InputError(
@@ -68,12 +69,11 @@ def expire(
 
 
 def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
-    """Merges small files of a table into larger ones; every snapshot still shows what it showed.
+    """Merges small files of a table into larger ones; every snapshot still shows the same rows.
 
-    The small files are deleted `grace` later, by the next call: running queries read them.
-
-    Files with rows that were replaced or removed are written anew without them: those of models imported
-    together share a file, which no expiry could delete.
+    The small files are deleted `grace` later, by the next call, because running queries read them. Files with
+    rows that were replaced or removed are written anew without them: models imported together share a file,
+    which no expiry could delete.
     """
     count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
     before = int(warehouse.rows(count)[0][0])
@@ -90,13 +90,13 @@ def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
 def orphans(warehouse: Warehouse) -> list[str]:
     """Parquet files in the data folder that no snapshot knows, left by a killed write.
 
-    Includes those of a write in progress.
+    Files of a write in progress are among them.
     """
     return _paths(warehouse, script("upkeep/orphans"))
 
 
 def overdue(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
-    """Files that no snapshot has needed for longer than `grace`, left until the next compaction."""
+    """Files that no snapshot has needed for longer than `grace`, and that the next compaction deletes."""
     query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
     return _paths(warehouse, query, before=datetime.now(UTC) - grace)
 

@@ -1,4 +1,4 @@
-"""A benchmark's rows in memory, for whoever asks many questions about it.
+"""A benchmark's rows in memory, for callers that make many queries on it.
 
 Opening a Parquet file a model and task takes most of the time of a small query.
 """
@@ -18,13 +18,15 @@ HELD_TABLES = (
     "decisions",
     "training_history",
 )
-"""What pages read of a benchmark, document by document or run by run."""
+"""The tables that pages read of a benchmark, document by document or run by run."""
 MAX_HELD_ANSWERS = 300_000
-"""Answers of a benchmark; where there are more, opening files takes little of the time."""
+"""The most answers of a benchmark that is copied; where there are more, opening files takes little of the
+time."""
 
 
 class HeldBenchmark:
-    """Shows a connection of its own, unqualified, copies of the tables that hold one benchmark alone.
+    """Copies of the tables with one benchmark's rows, which a connection of their own sees under the same
+    names.
 
     Views and macros read the copies, too. Other benchmarks look empty meanwhile.
     """
@@ -38,7 +40,7 @@ class HeldBenchmark:
         self._rows = warehouse.rows
 
     def hold(self, benchmark: str) -> bool:
-        """Copies the benchmark's rows and lets go of the last one's; False where there are too many."""
+        """Copies the benchmark's rows, and frees those of the last one; False where there are too many."""
         if not self._is_possible:
             return False
         self._drop_copies()

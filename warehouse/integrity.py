@@ -1,4 +1,4 @@
-"""Checks files against the catalogue, rows against their records and keys; repairs what can be repaired."""
+"""Checks files against the catalogue, and rows against their records and keys; repairs what it can."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLE_KEYS: dict[str, tuple[str, ...]] = {
     "ruled_out": ("run_id", "data"),
     "promise_looks": ("run_id", "target", "look"),
 }
-"""The columns that are never NULL and never the same in two rows of a table."""
+"""By table, the columns of its key, which are never NULL and never the same in two rows."""
 _PARTITION_COLUMNS = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
@@ -54,17 +54,18 @@ TABLE_FOLDERS: dict[str, tuple[str, ...]] = {
 }
 """The tables of an export, and the columns that become folders of its plain Parquet format."""
 _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes", "traces")
-"""Tables whose duplicates show in a digest, and whose rows are too many to be compared."""
+"""Tables whose duplicates show in a digest, and that have too many rows to compare."""
 
 
 class KeyFault(NamedTuple):
-    """Rows of a table without a whole key, or with the same one; or a model without a row."""
+    """A fault of a key: rows without a whole key, several rows with the same one, or a model without a
+    row."""
 
     table: str
     key: tuple[str | None, ...]
     """The values of the key's columns, as text."""
     n: int
-    """How many rows have it; 0: none, though other tables name it."""
+    """The number of rows with this key; 0: none, although other tables name it."""
 
     @property
     def is_partial(self) -> bool:
@@ -73,7 +74,7 @@ class KeyFault(NamedTuple):
 
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
-    """Every key that is not whole, that several rows have, or that no row of `models` has."""
+    """Yields every key that is not whole, that several rows have, or that no row of `models` has."""
     for table in TABLE_KEYS:
         names, partial = _columns_of(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
@@ -93,8 +94,8 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
 def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     """Deletes rows without a whole key, and all but one of those with the same. Needs a transaction.
 
-    Models without a row get one, which says no more than their names. Duplicates in tables that a digest
-    covers go with their partition or task.
+    Models without a row get one with only their names. Duplicates in tables that a digest covers go with
+    their partition or task.
     """
     faults = tuple(key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in faults if not fault.n))
@@ -123,19 +124,19 @@ _PROMPTS_AT_ONCE = 1000  # each is as long as its few-shot examples
 
 
 class FileFault(NamedTuple):
-    """A file of the catalogue that cannot be read, or is not the one written."""
+    """A file of the catalogue that cannot be read, or is not the file that was written."""
 
     id: int
     """The id of the data file."""
     table: str
     holds_rows: bool
-    """False for a file that says which rows of the data file `id` are deleted."""
+    """Whether the file holds rows; if not, it lists deleted rows of the data file `id`."""
     path: str
     reason: str
     first: int
-    """The first snapshot that needs it."""
+    """The first snapshot that needs the file."""
     last: int | None
-    """The last one; None if the newest snapshot needs it."""
+    """The last snapshot that needs the file; None if the newest does."""
 
 
 class PartitionFault(NamedTuple):
@@ -148,7 +149,7 @@ class PartitionFault(NamedTuple):
 
 
 class RunFault(NamedTuple):
-    """A run whose figures are not those of its decisions, or whose decisions were altered."""
+    """A run whose figures do not follow from its decisions, or whose decisions were altered."""
 
     run_id: str
     task: str
@@ -156,22 +157,25 @@ class RunFault(NamedTuple):
 
 
 class TaskFault(NamedTuple):
-    """A task with documents that have neither label nor gold answer, are duplicated or altered, or whose
-    prompts are not those that were asked."""
+    """A task with faulty documents or prompts.
+
+    Documents have neither label nor gold answer, are duplicated or altered, or their prompts are not those
+    that models were asked.
+    """
 
     benchmark: str
     task: str
     without_label: int
     twice: int
     is_other: bool
-    """Whether its documents are not those that were written."""
+    """Whether the task's documents differ from those that were written."""
     other_prompts: int = 0
-    """Prompts that are missing, or are not those that were asked."""
+    """The number of prompts that are missing, or differ from those that models were asked."""
 
 
 @dataclass(frozen=True)
 class Integrity:
-    """What an examination found."""
+    """The result of an examination."""
 
     n_files: int
     n_partitions: int
@@ -196,25 +200,26 @@ class Integrity:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all of the newest snapshot is intact. Leftovers do no harm."""
+        """Whether everything in the newest snapshot is intact. Leftover files do no harm."""
         return not (self.current_files or self.partitions or self.tasks or self.keys or self.runs)
 
 
 class Repair(NamedTuple):
-    """The outcome of a repair: what was dropped."""
+    """What a repair dropped."""
 
     files: tuple[FileFault, ...]
-    """Files given up: the newest snapshot no longer has them."""
+    """Files that were dropped from the newest snapshot."""
     tasks: tuple[TaskFault, ...]
-    """Tasks whose documents were dropped as damaged, with their partitions, or whose prompts were."""
+    """Tasks whose damaged documents were dropped, with their partitions, or whose prompts were."""
     partitions: tuple[PartitionFault, ...]
     """Dropped partitions, which the next extraction or import fills again."""
     keys: tuple[KeyFault, ...]
-    """Deleted rows: those without a whole key, and all but one of those with the same; and models named."""
+    """Keys whose rows were deleted: those without a whole key, and all but one of those with the same; and
+    models that got a row."""
     runs: tuple[RunFault, ...]
     """Dropped runs, which the next evaluation computes again."""
     deleted: int
-    """Orphaned and needless files."""
+    """The number of deleted files that no snapshot knows or needs."""
 
 
 def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Integrity:
@@ -247,10 +252,10 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
 
 
 def repair(warehouse: Warehouse) -> Repair:
-    """Gives up unreadable files, drops incomplete partitions, and deletes files that no snapshot needs.
+    """Drops unreadable files and incomplete partitions, and deletes files that no snapshot needs.
 
     Each step is a new snapshot; earlier ones still name the lost files. For models and runs, the rows of a
-    lost file are gone; for documents, those of the whole task, with the partitions that answered them.
+    lost file are lost; for documents, those of the whole task, with the partitions that answered them.
     """
     with warehouse.upkeep():
         lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
@@ -278,7 +283,7 @@ def repair(warehouse: Warehouse) -> Repair:
 def _examine_files(
     warehouse: Warehouse, on_progress: OnProgress | None = None
 ) -> tuple[int, list[FileFault]]:
-    """How many files the catalogue names, and those that are at fault."""
+    """The number of files that the catalogue names, and the faulty ones."""
     warehouse.connection.execute(script("upkeep/files"))
     files = (
         "SELECT id, table_name, wide, path, n_rows, size, begin_snapshot, end_snapshot - 1 "
@@ -323,7 +328,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
 
 
 def _file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
-    """`counted` is what `_count_rows` says."""
+    """The fault of a file, if it has one; `counted` is the result of `_count_rows`."""
     if "://" not in path:
         file = Path(path)
         if not file.is_file():
@@ -355,7 +360,7 @@ def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
 
 
 def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
-    """How many prompts of each task are not those that its documents say they were asked."""
+    """By task, how many prompts differ from those that its documents say they were asked."""
     altered: Counter[tuple[str, str]] = Counter()
     rows = warehouse.connection.execute(script("upkeep/prompts"))
     while some := rows.fetchmany(_PROMPTS_AT_ONCE):
@@ -367,7 +372,10 @@ def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
 
 
 def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:
-    """Ends data files in the catalogue, in a snapshot of its own: DuckLake itself would have to read them."""
+    """Drops data files from the catalogue, in a snapshot of its own.
+
+    DuckLake itself would have to read them.
+    """
     parameters = {
         "newest": warehouse.snapshot(),
         "message": "doctor: drop unreadable files",

@@ -1,4 +1,4 @@
-"""How much memory and disk a query may take, and what is said when that is not enough."""
+"""Limits of memory and disk for a query, and the messages where they do not suffice."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _FULL_DISK_MESSAGES = (
     "cannot rollback",  # it has ended a transaction that outgrew its memory and found no room
 )  # fmt: skip
 _DISK_ERROR_MESSAGES, _FEW_BYTES = ("disk I/O error",), 1 << 20
-"""What SQLite says of a damaged disk, too, and the bytes free below which it means a full one."""
+"""SQLite's messages of a full disk, which it also gives for a damaged one; and the free bytes below which the
+disk is full."""
 _LOCKED_MESSAGES = ("database is locked",)
 
 
 class DiskFullError(RunError):
-    """A folder takes no more: its disk is full, or a quota or a limit on file sizes is reached."""
+    """A folder takes no more data: its disk is full, or a quota or a limit on file sizes is reached."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,8 +51,8 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if `folder` takes no more, ReadOnlyError if it may not be written to, and
-    RunError if another program holds its catalogue."""
+    """Raises DiskFullError if `folder` takes no more, ReadOnlyError if it may not be written to, and RunError
+    if another program holds its catalogue."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
@@ -74,14 +75,14 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[str]) -> bool:
-    """Whether an error is one of the system's `numbers`, or DuckDB's or SQLite's `texts`."""
+    """Whether an error has one of the system's `numbers`, or contains one of DuckDB's or SQLite's `texts`."""
     if isinstance(error, OSError):
         return error.errno in numbers
     return any(text in str(error) for text in texts)
 
 
 def _free_bytes(folder: Path) -> int:
-    """Bytes left on its disk."""
+    """The free bytes of a folder's disk."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -96,14 +97,15 @@ def _room(folder: Path) -> str:
 
 
 LIMIT_VARIABLE = "RLFOCAL_MEMORY_LIMIT"
-"""Environment variable: memory that a query may take, such as 4GB; unset: 80 % of what there is."""
+"""The environment variable of the memory that a query may take, such as 4GB; unset: 80 % of all."""
 _MEMORY_AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _SPILL_SHARE = 2
 """A query may spill onto one part in so many of the disk that is free when the warehouse is opened."""
 
 
 def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
-    """DuckDB's settings: it spills into the system's temporary folder, not into the working directory.
+    """DuckDB's settings for memory: it spills into the system's temporary folder, not into the working
+    directory.
 
     Raises InputError for a limit that is no amount of memory.
     """
@@ -121,7 +123,7 @@ def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
 
 
 def explain_memory(error: BaseException) -> str | None:
-    """What to do about a query that is too large, in one sentence; None for other errors."""
+    """A sentence on what to do about a query that is too large; None for other errors."""
     if not isinstance(error, duckdb.OutOfMemoryException):
         return None
     return (
@@ -134,7 +136,7 @@ def explain_memory(error: BaseException) -> str | None:
 
 @contextmanager
 def explain_memory_errors() -> Iterator[None]:
-    """Raises RunError, which says what to do, if a query needs more memory and disk than it may take."""
+    """Raises RunError, with what to do, if a query needs more memory or disk than it may take."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:

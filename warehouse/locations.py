@@ -1,4 +1,4 @@
-"""The places of a warehouse: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
+"""Locations of a warehouse: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _LEFTOVERS = frozenset({"data", LOCK_FOLDER, CATALOG_FILE, f"{CATALOG_FILE}-jour
 
 @dataclass(frozen=True)
 class Location:
-    """A warehouse's address: the catalogue as DuckLake's ATTACH takes it, and where the Parquet files are."""
+    """A warehouse's location: the catalogue as DuckLake's ATTACH takes it, and the folder of Parquet
+    files."""
 
     name: str
     """The warehouse's name in messages, without a password."""
     catalog: str
     data: str | None
-    """The folder of Parquet files; None: the catalogue of an existing Postgres warehouse knows it."""
+    """The folder of Parquet files; None: an existing Postgres catalogue knows it."""
     directory: Path | None
     """The warehouse's directory; None for Postgres."""
 
@@ -35,10 +36,11 @@ class Location:
 
     @property
     def local(self) -> Path:
-        """The folder where this machine keeps files about the warehouse, whatever the current directory is.
+        """The folder where this machine keeps files about the warehouse, independent of the current
+        directory.
 
-        For Postgres $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share; the address without its
-        password makes the digest.
+        For Postgres it is $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share. The digest is of
+        the address without its password.
         """
         if self.directory is not None:
             return self.directory
@@ -67,12 +69,12 @@ class Location:
 
     @property
     def payments(self) -> Path:
-        """What services were paid, and what they answered."""
+        """The folder of payments to services, and their answers."""
         return self.local / "payments.sqlite"
 
     @property
     def folder(self) -> Path:
-        """The folder on this machine that fills up."""
+        """The folder on this machine whose disk a write fills."""
         data = self.data if self.data and "://" not in self.data else None
         return self.directory or (self.local if data is None else Path(data))
 
@@ -98,7 +100,7 @@ def locate(location: str | Path | Location | None) -> Location:
 
 
 def expand_path(path: str | Path) -> Path:
-    """The path with ~ and ~user as the folders they stand for. Raises InputError for an unknown user."""
+    """The path with ~ and ~user replaced by folders. Raises InputError for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -106,12 +108,12 @@ def expand_path(path: str | Path) -> Path:
 
 
 def check_location(location: str | Path | Location | None) -> None:
-    """Raises InputError if something else than a warehouse is there; creates and opens nothing."""
+    """Raises InputError if something other than a warehouse is at the location; creates and opens nothing."""
     may_exist(locate(location))
 
 
 def may_exist(location: Location) -> bool:
-    """Whether a catalogue may be there (on Postgres only attaching tells).
+    """Whether a catalogue may be at the location (on Postgres, only attaching tells).
 
     Raises InputError if something else is.
     """

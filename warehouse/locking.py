@@ -1,4 +1,5 @@
-"""Locks of a warehouse, which end with their holder: files in its directory, advisory locks on Postgres."""
+"""Locks of a warehouse, which end with their holder: files in its directory, or advisory locks on
+Postgres."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from warehouse.scripts import quote
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
-"""Seconds between attempts to take a lock; they double."""
+"""The seconds between attempts to take a lock, first and at most; they double."""
 # Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
 _SESSION_QUERY = """
 SELECT set_config(name, CASE name
@@ -51,7 +52,7 @@ WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {queue}
 def lock(
     place: Location, connection: duckdb.DuckDBPyConnection, name: str, *, seconds: float = math.inf
 ) -> AbstractContextManager[bool]:
-    """Holds the lock `name` of the warehouse; yields False, without it, after waiting `seconds` in vain.
+    """Holds the lock `name` of the warehouse; yields False if it is not free within `seconds`.
 
     `connection` is to the DuckDB that has the warehouse attached; on Postgres the lock has its own session.
     Waiting polls, so Ctrl-C ends it. A lock is not reentrant.
@@ -64,7 +65,7 @@ def lock(
 
 @contextmanager
 def write_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """One writer at a time. Raises RunError if another one keeps writing for ten minutes."""
+    """Holds the lock of the one writer. Raises RunError if another one keeps writing for ten minutes."""
     with lock(place, connection, "write", seconds=_PATIENCE_SECONDS) as mine:
         if not mine:
             raise RunError(f"warehouse {place.name}: another process has been writing for ten minutes")
@@ -98,7 +99,7 @@ def _acquire_in_turn(file: FileLock, path: Path, seconds: float) -> bool:
 
 
 def _is_first(ticket: Path) -> bool:
-    """Whether no earlier waiter lives; the tickets of those that were killed go."""
+    """Whether no earlier waiter lives; deletes the tickets of those that were killed."""
     tickets = ticket.parent.glob(f"{ticket.name.partition('.')[0]}.*.ticket")
     for earlier in sorted(path for path in tickets if path.name < ticket.name):
         gone = FileLock(earlier, timeout=0)
@@ -121,7 +122,8 @@ def _acquire(file: FileLock) -> bool:
 def _advisory_lock(
     place: Location, connection: duckdb.DuckDBPyConnection, digest: bytes, seconds: float
 ) -> Iterator[bool]:
-    """The lock belongs to a transaction of Postgres's: DuckDB gives its session to nobody else meanwhile.
+    """Holds an advisory lock of Postgres, in a transaction, because DuckDB then gives its session to nobody
+    else.
 
     Postgres keeps the advisory locks of each database apart, and a database holds one warehouse.
     """
@@ -155,7 +157,7 @@ def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
 
 
 def _draw_ticket(holder: duckdb.DuckDBPyConnection, queue: int) -> int:
-    """A waiter's place in the queue: an advisory lock that its time names, and that ends with its session."""
+    """A waiter's place in the queue: an advisory lock named by its time, which ends with its session."""
     while True:  # two came in the same millisecond
         [(ticket, is_mine)] = _query(holder, _TICKET_QUERY.format(queue=queue))
         if is_mine:

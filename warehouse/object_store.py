@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 OPTIONS_VARIABLE = "RLFOCAL_STORAGE_OPTIONS"
-"""Environment variable: fsspec's storage options as a JSON object."""
+"""The environment variable of fsspec's storage options, a JSON object."""
 _SECRET_TYPES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
-"""DuckDB's type of secret for each protocol that httpfs speaks."""
+"""By protocol that httpfs speaks, DuckDB's type of secret."""
 _FROM_ENVIRONMENT = {
     "KEY_ID": ("AWS_ACCESS_KEY_ID",),
     "SECRET": ("AWS_SECRET_ACCESS_KEY",),
     "SESSION_TOKEN": ("AWS_SESSION_TOKEN",),
     "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""A secret's options, and the variables that AWS's own tools read them from."""
+"""By option of a secret, the variables from which AWS's own tools read it."""
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SECRET_NAME = "rlfocal_data"
 _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
@@ -39,9 +39,9 @@ _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_toke
 def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) -> None:
     """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
 
-    A secret that DuckDB has for the path is used; else one is made from the environment, or for S3 from what
-    AWS's own tools would use, for this connection only. A second call makes that one anew, as session tokens
-    expire. Raises InputError if fsspec does not know the store, or its package is not installed.
+    A secret that DuckDB has for the path is used. Otherwise one is made for this connection, from the
+    environment or, for S3, from what AWS's own tools would use. A second call makes it anew, because session
+    tokens expire. Raises InputError if fsspec does not know the store, or its package is not installed.
     """
     if data is None or "://" not in data:
         return
@@ -53,7 +53,7 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a store refused a request or was not reached, which says nothing of the file asked for."""
+    """Whether a store refused a request or was not reached, which says nothing about the requested file."""
     if isinstance(error, duckdb.HTTPException):
         return error.status_code != HTTPStatus.NOT_FOUND
     return isinstance(error, duckdb.IOException) and " error for HTTP " in str(error)
@@ -61,9 +61,9 @@ def is_refusal(error: BaseException) -> bool:
 
 @contextmanager
 def asking_store(*, for_writing: bool = False) -> Iterator[None]:
-    """Raises RunError, with the store's words and what to check, if a store refuses what the block asks.
+    """Raises RunError, with the store's words and what to check, if a store refuses a request of the block.
 
-    A file that is missing is no refusal, except `for_writing`, where it is the bucket.
+    A missing file is no refusal, except `for_writing`, where the bucket is missing.
     """
     try:
         yield
@@ -78,7 +78,7 @@ def asking_store(*, for_writing: bool = False) -> Iterator[None]:
 
 
 def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> None:
-    """Makes a temporary secret of the environment, unless DuckDB has one for the path."""
+    """Makes a temporary secret from the environment, unless DuckDB has one for the path."""
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
     secrets = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
@@ -91,7 +91,7 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
 
 
 def _secret_options(kind: str) -> dict[str, str]:
-    """The options of a secret, as the environment says them now."""
+    """The options of a secret, from the environment as it is now."""
     options = {
         option: value
         for option, names in _FROM_ENVIRONMENT.items()
@@ -108,10 +108,10 @@ def _secret_options(kind: str) -> dict[str, str]:
 
 
 def _from_aws() -> dict[str, str]:
-    """Credentials of a profile, SSO, a process or a role, where botocore is installed, which finds them.
+    """The credentials of a profile, SSO, a process or a role, which botocore finds where it is installed.
 
-    A session of its own each time: one that lives keeps a token until shortly before it expires. Raises
-    RunError where they cannot be had any more.
+    Each call opens a session: an older one would keep a token until shortly before it expires. Raises
+    RunError where there are none any more.
     """
     try:
         from botocore.exceptions import BotoCoreError, ClientError

@@ -1,4 +1,4 @@
-"""The one place that opens a warehouse, and makes or upgrades its tables, views and macros."""
+"""Opens a warehouse, and creates or upgrades its tables, views and macros. No other module does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 18
-"""Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
+"""Raise it by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
 FIRST_RELEASED_VERSION = 11
 """The first version that was released; warehouses of earlier ones are refused."""
 
@@ -33,10 +33,11 @@ def open_warehouse(
     """Opens the warehouse at `location`; use it as a context manager.
 
     `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
-    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as
-    it was then, read-only. A missing one is made unless `create=False` or it is only read.
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as it
+    was then, read-only. A missing warehouse is created, unless `create=False` or it is only read.
 
-    Raises InputError: nothing there to read, something else there, an unknown snapshot, or another schema.
+    Raises InputError if there is nothing to read, for something else at the location, an unknown snapshot, or
+    another schema.
     """
     place = locate(location)
     read_only = read_only or snapshot is not None
@@ -57,18 +58,18 @@ def open_warehouse(
 
 
 def needs_upgrade(warehouse: Warehouse) -> bool:
-    """Whether its schema is older than rlfocal's, as it has only been read since."""
+    """Whether the warehouse's schema is older than rlfocal's, because it has only been read since."""
     return _schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
 
 
 def is_lent(warehouse: Warehouse, table: str) -> bool:
-    """Whether a table, which its schema lacks, is there for this connection alone, and empty."""
+    """Whether an empty table exists for this connection alone, because the warehouse's schema lacks it."""
     lent = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'temp' AND table_name = ?"
     return bool(warehouse.rows(lent, [table])[0][0])
 
 
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
-    """Raises InputError unless the catalogue in use, which shows `snapshot`, has tables that can be read."""
+    """Raises InputError unless the catalogue in use, which shows `snapshot`, has readable tables."""
     _check_version(_schema(connection, place)[0], place, snapshot)
 
 
@@ -101,7 +102,7 @@ def _attach_or_create(
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
-    """The schema's version, 0 for a DuckLake without tables, and the digest of its SQL, if it has one."""
+    """The schema's version, 0 for a DuckLake without tables; and the digest of its SQL, if it has one."""
     # All rows are fetched: an unread result keeps a transaction open on Postgres.
     newest = "SELECT max(version), sql_digest() FROM schema_version"
     with suppress(duckdb.CatalogException):
@@ -123,7 +124,7 @@ def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int
 
 
 def _is_upgraded(version: int, digest: str | None) -> bool:
-    """Whether a writer brings such a schema up to date: an older one, or views and macros of other SQL."""
+    """Whether a writer would update such a schema: an older one, or views and macros of other SQL."""
     is_edited = version == SCHEMA_VERSION and digest != schema_digest()
     return is_edited or version == 0 or FIRST_RELEASED_VERSION <= version < SCHEMA_VERSION
 
@@ -145,16 +146,21 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
 
 
 def define_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone the views and macros of today, which are found before the catalogue's and
-    read its temporary tables before the catalogue's."""
+    """Gives this connection alone today's views and macros.
+
+    They are found before the catalogue's, and read its temporary tables before the catalogue's.
+    """
     for name in SCHEMA_FILES[1:]:
         unqualified = schema_script(name).replace(f"{CATALOG_NAME}.", "")
         connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
 def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone the views and macros of today, which are found before the catalogue's,
-    empty tables where it has none, and NULL in columns that its tables lack."""
+    """Gives this connection alone today's views and macros, and what they need of an older schema.
+
+    They are found before the catalogue's. Tables that it lacks are empty, and columns that its tables lack
+    are NULL.
+    """
     there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     for statement in connection.extract_statements(script(SCHEMA_FILES[0])):
         name = re.findall(r"IF NOT EXISTS (\w+)", statement.query)[0]
@@ -169,7 +175,7 @@ def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
-    """(table, column, type) of the columns that tables of an older schema have not."""
+    """(table, column, type) of the columns that an older schema's tables lack."""
     listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ?"
     with duckdb.connect() as scratch:
         scratch.execute(script(SCHEMA_FILES[0]))
@@ -180,7 +186,8 @@ def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, s
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
-    """Brings tables, views and macros up to date, unless another process just did; returns the schema."""
+    """Updates tables, views and macros, unless another process just did; returns the schema's version and
+    digest."""
     with write_lock(place, connection):
         before, digest = _schema(connection, place)
         if _is_upgraded(before, digest):

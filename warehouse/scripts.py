@@ -1,4 +1,4 @@
-"""The SQL files of the package, and what tables, views, macros and columns mean, from documentation.toml."""
+"""The package's SQL files, and the meanings of tables, views, macros and columns, from documentation.toml."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _DEFINITION_PATTERN = re.compile(
 
 
 class Definition(NamedTuple):
-    """Something that the SQL files define."""
+    """A table, view, macro or function that the SQL files define."""
 
     kind: str
     """`table`, `view`, `macro` (a table macro) or `function` (a macro of a value)."""
     name: str
     parameters: str
-    """Parameters of a macro or function: `(benchmark, task := '*')`."""
+    """The parameters of a macro or function: `(benchmark, task := '*')`."""
 
 
 def definitions() -> list[Definition]:
@@ -71,7 +71,7 @@ def definitions() -> list[Definition]:
 
 @cache
 def schema_digest() -> str:
-    """sha256 over the files of the schema."""
+    """The sha256 over the files of the schema."""
     return sha256("\0".join(map(script, SCHEMA_FILES)).encode()).hexdigest()
 
 
@@ -98,12 +98,12 @@ class DocumentationRow(NamedTuple):
     name: str
     parameters: str
     column_name: str | None
-    """The column; None: the table, view or macro as a whole."""
+    """The column's name; None for the table, view or macro as a whole."""
     comment: str
 
 
 DOCUMENTATION_VIEW = Definition("view", "documentation", "")
-"""The view of all meanings, which this module makes."""
+"""The view of all meanings, which this module creates."""
 
 
 def list_definitions() -> list[Definition]:
@@ -112,9 +112,9 @@ def list_definitions() -> list[Definition]:
 
 
 def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
-    """What everything defined means, then each of `columns`: the name of a table or view, and its own.
+    """The meaning of everything that is defined, then of each of `columns`: (table or view, column).
 
-    Another client's are left out.
+    Those of another client are left out.
     """
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
     comments: dict[str, dict[str, str]] = tomllib.loads(text)
@@ -132,7 +132,8 @@ def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
 
 
 def document(connection: duckdb.DuckDBPyConnection) -> None:
-    """Comments on tables, views and tables' columns, and makes the view `documentation` of all meanings.
+    """Writes comments on tables, views and tables' columns, and creates the view `documentation` of all
+    meanings.
 
     DuckLake 1.5.5 takes no comment on macros and the columns of views. Needs a transaction.
     """

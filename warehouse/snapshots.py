@@ -1,4 +1,4 @@
-"""Every commit is a snapshot: which there are, what each changed, and how two of them differ."""
+"""Snapshots, one for every commit: which exist, what each changed, and how two of them differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTILE_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 class RowChange(NamedTuple):
-    """How many rows of a table a commit touched."""
+    """The number of rows of a table that a commit added, deleted and updated."""
 
     table: str
     added: int
@@ -34,7 +34,7 @@ class RowChange(NamedTuple):
 
 
 class PartitionChange(NamedTuple):
-    """What a commit did to a partition: `added`, `removed` or `replaced`."""
+    """A commit's change to a partition: `added`, `removed` or `replaced`."""
 
     change: str
     model: str
@@ -50,7 +50,7 @@ class Snapshot:
     time: datetime
     message: str | None
     kinds: tuple[str, ...]
-    """DuckLake's names of what was done, such as `tables_inserted_into`."""
+    """DuckLake's names of its changes, such as `tables_inserted_into`."""
     rows: tuple[RowChange, ...]
     """Changes of rows by table; tables that lost a file are left out."""
     partitions: tuple[PartitionChange, ...]
@@ -62,18 +62,18 @@ class Logprobs(NamedTuple):
     n: int
     """The number of choices compared."""
     n_moved: int
-    """Choices that differ at all."""
+    """The number of choices whose log-prob differs at all."""
     n_beyond: int
-    """Choices that differ by more than is allowed."""
+    """The number of choices whose log-prob differs by more than is allowed."""
     mean: float
     quantiles: tuple[float, ...]
-    """The quantiles of the differences at the levels QUANTILES."""
+    """The quantiles of the differences at QUANTILE_LEVELS."""
     largest: float
     """The largest absolute difference."""
 
 
 class SampledTexts(NamedTuple):
-    """Sampled texts compared, and those that differ."""
+    """The number of sampled texts compared, and of those that differ."""
 
     n: int
     n_changed: int
@@ -84,28 +84,32 @@ class PartitionDifference:
     """How one partition changed between two snapshots, over the documents that are the same in both."""
 
     change: str
-    """`added`, `removed`, `replaced` (extracted or imported again), `rewritten` (other answers, although its
-    record says that it was not), or `relabelled` (the same answers, other labels)."""
+    """What happened to the partition.
+
+    It was `added`, `removed`, `replaced` (extracted or imported again), `rewritten` (other answers under the
+    same record), or `relabelled` (the same answers, other labels).
+    """
     model: str
     benchmark: str
     task: str
     low_precision: bool
-    """Whether either computed in 16 bits, was quantised, or was served by an unknown engine."""
+    """Whether either model computed in 16 bits, was quantised, or was served by an unknown engine."""
     logprobs: Logprobs | None
-    """How log-probs moved; None unless the partition was answered anew and is of choices."""
+    """How log-probs moved; None unless the partition holds choices that were answered anew."""
     texts: SampledTexts | None
-    """How sampled texts changed; None unless the partition was answered anew and is of samples."""
+    """How sampled texts changed; None unless the partition holds samples that were drawn anew."""
     n_before: int
     n_after: int
     n_shared: int
-    """Documents that are the same in both."""
+    """The number of documents that are the same in both snapshots."""
     flipped: int
     """The number of shared documents with another prediction."""
     became_right: int
-    """Documents whose answer became right, by the later labels, so that a corrected label flips nothing."""
+    """The number of documents whose answer became right, by the later labels; so a corrected label changes
+    nothing."""
     became_wrong: int
     accuracy_before: float | None
-    """Over all its documents by the labels of then; None if it was not there."""
+    """The accuracy over all its documents then, by the labels of then; None if it did not exist."""
     accuracy_after: float | None
     ran: dict[str, tuple[Any, Any]]
     """Changes in backend, settings and versions, as {name: (before, after)}."""
@@ -116,7 +120,7 @@ class PartitionDifference:
 
     @property
     def is_moved(self) -> bool:
-        """Whether any answer to a shared document differs."""
+        """Whether the answer to any shared document differs."""
         return bool((self.logprobs and self.logprobs.n_moved) or (self.texts and self.texts.n_changed))
 
 
@@ -127,7 +131,7 @@ class SnapshotDifference:
     before: int
     after: int
     unchanged: int
-    """Partitions that are the same in both."""
+    """The number of partitions that are the same in both snapshots."""
     partitions: tuple[PartitionDifference, ...]
     """The partitions that differ, by benchmark, task and model."""
 
@@ -147,9 +151,9 @@ def diff(
     full: float = 0.0,
     low: float = 0.0,
 ) -> SnapshotDifference:
-    """What changed from snapshot `before` to snapshot `after`, in one benchmark or all.
+    """The changes from snapshot `before` to snapshot `after`, in one benchmark or all.
 
-    All answers are compared, not their records. `full`, `low`: by how much the log-prob of a one-token choice
+    All answers are compared, not their records. `full`, `low`: how much the log-prob of a one-token choice
     may differ at either precision, in nats; of n tokens, √n times as much. Raises InputError for a snapshot
     that does not exist or has no tables, and for an unknown benchmark.
     """
@@ -216,7 +220,7 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
 
 
 def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Rows added, removed and updated by snapshot; none for a table that lost a file."""
+    """The rows added, removed and updated, by snapshot and table; none for a table that lost a file."""
     # On its own connection, because an error ends the caller's transaction.
     with closing(warehouse.connection.cursor()) as cursor:
         try:

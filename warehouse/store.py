@@ -27,7 +27,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 
 class PartitionKey(NamedTuple):
-    """What identifies a partition."""
+    """The model, benchmark and task that identify a partition."""
 
     model: str
     benchmark: str
@@ -35,7 +35,7 @@ class PartitionKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All three in one text."""
+        """Model, benchmark and task in one text."""
         return "\0".join(self)
 
 
@@ -46,19 +46,21 @@ class PartitionRecord(NamedTuple):
     fingerprint: str
     n_docs: int
     fault: str | None = None
-    """Why its rows count nowhere and are to be extracted again."""
+    """Why the partition's rows count nowhere and are to be extracted again; None if nothing is wrong."""
     n_to_ask: int = 0
-    """Documents without an answer that are to be asked again."""
+    """The number of documents without an answer that are to be asked again."""
     transformers: str | None = None
     """The version of transformers that read the prompts; None where none did."""
     dtype: str | None = None
-    """What its engine computed in."""
+    """The data type in which the engine computed."""
 
 
 class Warehouse:
-    """A DuckLake attached AS warehouse and in use, so unqualified table, view and macro names work.
+    """A DuckLake attached AS warehouse and in use, so that unqualified names of tables, views and macros
+    work.
 
-    `connection` is one DuckDB connection: use a warehouse from one thread, and open another for another.
+    `connection` is one DuckDB connection: use a warehouse from one thread, and open another for another
+    thread.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, location: Location, *, read_only: bool) -> None:
@@ -79,7 +81,8 @@ class Warehouse:
         self.connection.close()
 
     def query(self, sql: str, params: Params = ()) -> pa.Table:
-        """The result of one statement as an Arrow table; `.to_pandas()` and `polars.from_arrow` go on."""
+        """The result of one statement as an Arrow table, with `.to_pandas()`; `polars.from_arrow` takes it,
+        too."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.to_arrow_table)
 
     def rows(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
@@ -87,13 +90,13 @@ class Warehouse:
         return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchall)
 
     def columns(self, sql: str, params: Params = ()) -> dict[str, Any]:
-        """The result of one statement as a numpy array by column."""
+        """The result of one statement, as a numpy array for each column."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchnumpy)
 
     def _ask(
         self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]
     ) -> Fetched:
-        """The result of one statement; a store that refuses is asked once more, with new credentials."""
+        """The result of one statement. If a store refuses, it is asked once more, with new credentials."""
         with explain_memory_errors(), asking_store():
             try:
                 return fetch(self.connection.execute(sql, _make_bindable(params)))
@@ -123,7 +126,7 @@ class Warehouse:
         return {PartitionKey(*row[:3]): PartitionRecord(*row[3:]) for row in partitions}
 
     def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
-        """The fingerprints of the committed partitions."""
+        """By key, the fingerprints of the committed partitions."""
         return {
             key: partition.fingerprint
             for key, partition in self.committed_partitions(benchmark=benchmark).items()
@@ -148,10 +151,10 @@ class Warehouse:
 
     @contextmanager
     def transaction(self, message: str) -> Iterator[None]:
-        """Takes the write lock; commits what the block wrote as one snapshot, or nothing if it raises.
+        """Takes the write lock; commits the block's writes as one snapshot, or nothing if it raises.
 
-        Keep the block short: other writers wait for it (readers never do). Transactions do not nest.
-        Raises DiskFullError if the warehouse's disk is full.
+        Keep the block short: other writers wait for it (readers never do). Transactions do not nest. Raises
+        DiskFullError if the warehouse's disk is full.
         """
         self.check_writable()
         with (
@@ -174,13 +177,13 @@ class Warehouse:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Holds the warehouse's lock `name`, from whatever directory or host; it is not reentrant.
+        """Holds the warehouse's lock `name`, against any directory or host; it is not reentrant.
 
-        Yields False, without the lock, if another holder has it and `wait` is false. It ends with its holder:
-        with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself ends the
-        session (it restarts, say), the lock is lost silently; so check again, in the transaction that
-        commits the work, whether somebody else has done it. Waiting ends with Ctrl-C.
-        Raises RunError if the lock cannot be requested.
+        Yields False, without the lock, if another holder has it and `wait` is false. The lock ends with its
+        holder: with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself
+        ends the session (it restarts, say), the lock is lost silently. So check again, in the transaction
+        that commits the work, whether somebody else has done it. Waiting ends with Ctrl-C. Raises RunError if
+        the lock cannot be requested.
         """
         with lock(self.location, self.connection, name, seconds=math.inf if wait else 0) as mine:
             yield mine
@@ -206,9 +209,9 @@ class Warehouse:
     def put_models(
         self, specs: Iterable[BaseModel], facts: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
     ) -> None:
-        """Inserts or updates rows of `models`; writes nothing if they are already as given.
+        """Inserts or updates rows of `models`; writes nothing if they are already the same.
 
-        facts: also rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored.
+        `facts`: rows of `benchmarks` and `tasks`, by the table; None in them leaves the stored value.
         """
         rows, facts_of = writing.model_rows(specs), facts or {}
         changed = writing.changed_models(self.connection, rows).num_rows
@@ -221,15 +224,15 @@ class Warehouse:
     def documents_differ(
         self, docs: pa.Table, n_whole: Mapping[tuple[str, str], int | None]
     ) -> dict[tuple[str, str], str]:
-        """How the documents of tasks differ from those stored, in one sentence for each task where they do.
+        """By task whose documents differ from the stored ones, one sentence on how.
 
-        docs: columns of `docs`. `n_whole`: by benchmark and task, how many documents the task has without a
+        `docs`: columns of `docs`. `n_whole`: by benchmark and task, how many documents the task has without a
         limit; None where that is not known.
         """
         return writing.documents_differ(self.connection, docs, n_whole)
 
     def put_partition(self, *given: Any, **named: Any) -> None:
-        """Commits one partition, whose parameters are those of `Partition`; `put_partitions` says how."""
+        """Commits one partition, whose parameters are those of `Partition`, as `put_partitions` does."""
         self.put_partitions([Partition(*given, **named)])
 
     def put_partitions(
@@ -239,11 +242,11 @@ class Warehouse:
     ) -> set[PartitionKey]:
         """Commits partitions of one model in one transaction: all of them or nothing. Returns those written.
 
-        They replace earlier ones of their keys. Documents already stored must have equal doc_hash, choices,
-        label and gold, and an equal prompt_hash where both are known, unless no other model answered them, or
-        `replace_documents` gives up what other models answered. A record's `n_whole` keeps a partition of
-        more documents from being replaced by one that a limit made shorter.
-        unless: told under the write lock what a partition holds; where it is true, that one is not written.
+        They replace earlier partitions of their keys. Documents already stored must have equal doc_hash,
+        choices, label and gold, and an equal prompt_hash where both are known. Exceptions are documents that
+        no other model answered, and `replace_documents`, which deletes other models' answers. A record's
+        `n_whole` keeps a longer partition from being replaced by one with a limit. `unless` is called under
+        the write lock with the stored partition; where it returns true, that partition is not written.
 
         Raises InputError with the first differing document, DiskFullError where the disk is full.
         """

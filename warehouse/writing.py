@@ -1,4 +1,4 @@
-"""The parts of a write. Every function works inside the caller's transaction."""
+"""The steps of a write. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEXT_COLUMNS = ("model", "hf_repo", "revision", "family", "licence")
 MODEL_COLUMNS = dict.fromkeys(_TEXT_COLUMNS, "VARCHAR") | dict.fromkeys(_NUMBER_COLUMNS, "DOUBLE")
 """The columns of `models` and their types."""
 STAGING_TABLES = {"choice_logprobs": "choices", "answer_passes": "passes", "traces": "thought"}
-"""Tables of answers: the temporary tables that hold what is to be written into them."""
+"""By table of answers, the temporary table that holds the rows to be written into it."""
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBER_COLUMNS else pa.string()) for c in MODEL_COLUMNS])
 
 
@@ -44,8 +44,10 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 
 @contextmanager
 def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Even inserts of a few rows become files: DuckLake 1.5 puts them into its catalogue, which keeps no text
-    with a NUL where that is inside of a list."""
+    """Makes even inserts of a few rows into files.
+
+    DuckLake 1.5 would put them into its catalogue, which keeps no text with a NUL inside a list.
+    """
     connection.execute("SET ducklake_default_data_inlining_row_limit = 0")
     try:
         yield
@@ -54,7 +56,7 @@ def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def put_probe_answers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows of `probe_answers`."""
+    """Inserts rows into `probe_answers`."""
     schema = connection.execute("FROM probe_answers LIMIT 0").to_arrow_table().schema
     with into_files(connection):
         append(connection, "probe_answers", pa.Table.from_pylist(list(rows), schema=schema))
@@ -78,14 +80,14 @@ def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.
 
 
 def put_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
-    """Inserts rows of `models`, replacing those of the same name."""
+    """Inserts rows into `models`, replacing those of the same name."""
     with _view(connection, rows) as view:
         connection.execute(f"DELETE FROM models WHERE model IN (SELECT model FROM {view})")
     append(connection, "models", rows)
 
 
 def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Inserts names that `models` lacks; what is not known about them stays NULL."""
+    """Inserts names that `models` lacks; their other columns stay NULL."""
     named = {name for (name,) in connection.execute("SELECT model FROM models").fetchall()}
     new = sorted(set(names) - named)
     if new:
@@ -95,9 +97,9 @@ def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> 
 def changed_facts(
     connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Rows of `benchmarks` or `tasks` that `facts` changes, as they are with them; None changes nothing.
+    """The changed rows of `benchmarks` or `tasks`, after `facts` are applied; None changes nothing.
 
-    Raises InputError where a benchmark's answers would be compared by another rule than those stored.
+    Raises InputError where a benchmark's answers would be compared by another rule than stored ones.
     """
     listed = connection.execute(f"FROM {table}").to_arrow_table()
     stored = {(row["benchmark"], row.get("task")): row for row in listed.to_pylist()}
@@ -120,7 +122,7 @@ def _rule(connection: duckdb.DuckDBPyConnection, benchmark: str, text: str, stor
 
 
 def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]) -> None:
-    """Writes what is known of benchmarks or tasks into the table of that name."""
+    """Writes `facts` into the table `benchmarks` or `tasks`."""
     if changed := changed_facts(connection, table, facts):
         rows = pa.Table.from_pylist(changed)
         keys = ", ".join(name for name in ("benchmark", "task") if name in rows.column_names)
@@ -130,10 +132,10 @@ def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable
 
 
 def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
-    """Inserts the documents that are new; those already stored must be the same.
+    """Inserts the documents that are new; stored ones must be the same.
 
-    Where new documents extend a stored task, the longer listing decides every document's split.
-    Raises InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
+    Where new documents extend a stored task, the longer listing decides every document's split. Raises
+    InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
         for different in differing_documents(connection).values():
@@ -145,14 +147,14 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
 
 
 def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
-    """Records digests of the documents of temp.changed's tasks, so that damage on disk shows."""
+    """Stores digests of the documents of the tasks in temp.changed, so that damage on disk is found."""
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/digests"))
         connection.execute(script("writes/doc_digests"))
 
 
 def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Sequence[Any] = ()) -> None:
-    """Records digests of the decisions of runs that have none: of those for which `which`, SQL, is true."""
+    """Stores digests of the decisions of runs that have none, if the SQL condition `which` is true."""
     connection.execute(script("writes/digests"))
     connection.execute(
         "INSERT INTO run_digests SELECT run_id, benchmark, decisions_digest(d) FROM decisions AS d "
@@ -164,7 +166,7 @@ def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Seque
 def documents_differ(
     connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: Mapping[Place, int | None]
 ) -> dict[Place, str]:
-    """By task: one sentence on how its documents differ from the stored ones."""
+    """By task, one sentence on how its documents differ from the stored ones."""
     tasks = [{"benchmark": place[0], "task": place[1], "n_whole": n} for place, n in n_whole.items()]
     with _documents(connection, docs), _view(connection, pa.Table.from_pylist(tasks)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE partitions AS FROM {view}")
@@ -174,20 +176,21 @@ def documents_differ(
 
 
 class Partition(NamedTuple):
-    """What one model answered to the documents of one task."""
+    """The answers of one model to the documents of one task."""
 
     docs: pa.Table
-    """The columns of the table `docs`."""
+    """Rows with the columns of the table `docs`."""
     rows: pa.Table
-    """Every choice (column `choice`), or equally many passes (column `pass`), of each document."""
+    """The rows of every choice (column `choice`), or of equally many samples (column `pass`), of each
+    document."""
     extraction: Mapping[str, Any]
     """Columns of `extractions`; `extraction_id` and `committed_at` are made where missing."""
     prompts: pa.Table | None = None
-    """Rows of `prompts`, where the prompts are known; those stored already stay."""
+    """Rows of `prompts`, where the prompts are known; stored ones stay."""
     traces: pa.Table | None = None
     """Rows of `traces`, where the model thought before it answered."""
     replace_documents: bool = False
-    """Whether other models' answers to other documents of the task may be dropped."""
+    """Whether other models' answers to a different set of documents may be deleted."""
 
     @property
     def place(self) -> Place:
@@ -197,11 +200,12 @@ class Partition(NamedTuple):
 def put_answers(
     connection: duckdb.DuckDBPyConnection, partitions: Sequence[Partition], n_stored: Mapping[Place, int]
 ) -> None:
-    """Writes partitions of one model and their documents, in place of earlier ones of `n_stored` documents.
+    """Writes partitions of one model and their documents; `n_stored` are the documents of the ones they
+    replace.
 
     Documents that differ from the stored ones replace them where no other model answered those, or where
-    `replace_documents` lets other models' rows go. The number of statements does not grow with partitions.
-    Raises InputError unless all are whole, answer the stored documents and shorten nothing.
+    `replace_documents` lets other models' rows be deleted. The number of statements does not grow with
+    partitions. Raises InputError unless all are whole, answer the stored documents and shorten nothing.
     """
     model = str(partitions[0].extraction["model"])
     rows = {
@@ -224,7 +228,7 @@ def put_answers(
 
 
 def _join_tables(tables: Iterable[pa.Table | None]) -> pa.Table | None:
-    """All rows of the tables that are there; None where none is."""
+    """All rows of the tables that are not None; None if all are."""
     there = [table for table in tables if table is not None]
     return pa.concat_tables(there, promote_options="permissive") if there else None
 
@@ -241,7 +245,7 @@ def put_partitions(
     extractions: Sequence[Mapping[str, Any]],
     traces: pa.Table | None = None,
 ) -> None:
-    """Replaces partitions: their earlier rows and records go, `rows`, `traces` and one record each come.
+    """Replaces partitions: their stored rows and records by `rows`, `traces` and one record each.
 
     Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
     that no model can have given.
@@ -257,7 +261,8 @@ def _answers(
     rows: Mapping[str, pa.Table | None],
     extractions: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """The tables of STAGED: rows, by the table where they are to go; temp.partitions: their records."""
+    """Stages rows, by the table of STAGING_TABLES that they are written to, and in temp.partitions their
+    records."""
     for given in filter(None, rows.values()):
         check_scores(given)
     with ExitStack() as staged:
@@ -270,7 +275,7 @@ def _answers(
 def _write_answers(
     connection: duckdb.DuckDBPyConnection, rows: Mapping[str, pa.Table | None], models: Iterable[str]
 ) -> None:
-    """Writes what is staged, in place of what is stored of the same partitions."""
+    """Writes the staged rows in place of the stored ones of the same partitions."""
     name_models(connection, models)
     stray = connection.execute(script("writes/stray_row")).fetchone()
     if stray is not None:
@@ -293,12 +298,12 @@ def drop_partitions(
 
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
-    """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
+    """Deletes the documents of tasks (benchmark, task), but not models' answers to them."""
     _run_on(connection, "upkeep/drop_documents", ("benchmark", "task"), tasks)
 
 
 def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
-    """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
+    """Deletes the prompts of tasks (benchmark, task), so that the next extraction of a model stores them."""
     _run_on(connection, "upkeep/forget_prompts", ("benchmark", "task"), tasks)
 
 
@@ -308,7 +313,7 @@ def _run_on(
     columns: tuple[str, ...],
     rows: Iterable[tuple[str, ...]],
 ) -> None:
-    """Runs a script on rows of text, which it finds in temp.given."""
+    """Runs a script on rows of text, which it reads from temp.given."""
     schema = pa.schema([(column, pa.string()) for column in columns])
     given = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
     with _view(connection, given) as view:
@@ -318,7 +323,7 @@ def _run_on(
 
 
 def with_canonical_gold(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> pa.Table:
-    """Rows with `benchmark`, `label` and `gold`, this in canonical form where there is no label."""
+    """Rows with `benchmark`, `label` and `gold`, with gold in canonical form where there is no label."""
     rules = dict(connection.execute("SELECT benchmark, comparison FROM benchmarks").fetchall())
     columns = (docs[name].to_pylist() for name in ("benchmark", "label", "gold"))
     gold = [
@@ -352,7 +357,7 @@ def _json(value: Any) -> str | None:
 
 
 def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:
-    """Writes what is new in temp.given."""
+    """Writes the documents in temp.given that are new."""
     connection.execute(script("writes/changed_docs"))
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/put_docs"))
@@ -367,7 +372,7 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
-    """temp.given: the documents as the warehouse stores them; temp.stored: those of their tasks before."""
+    """Stages documents: temp.given as the warehouse stores them, temp.stored those of their tasks before."""
     with (
         _stage(connection, "given", docs, like="docs"),
         _stage(connection, "stored", None, like="docs"),
@@ -382,7 +387,7 @@ def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterato
 def _stage(
     connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table | None, *, like: str
 ) -> Iterator[None]:
-    """A temporary table of the given rows, with the columns and types of the table `like`."""
+    """Creates a temporary table of the given rows, with the columns and types of the table `like`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
     try:
         if rows is not None:
@@ -396,7 +401,7 @@ def _stage(
 
 @contextmanager
 def _view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
-    """A temporary name under which SQL sees an Arrow table."""
+    """Yields a temporary name under which SQL sees an Arrow table."""
     name = f"arrow_{uuid.uuid4().hex}"
     connection.register(name, rows)
     try:

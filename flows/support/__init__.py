@@ -1,1 +1,1 @@
-"""What the flows share: their runs' ends, pages, parameters and progress, and what a server has to know."""
+"""What the flows share: how runs end, pages, parameters, progress, and the set-up of a server."""

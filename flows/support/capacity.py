@@ -1,6 +1,6 @@
-"""What workers that take models say of themselves: how many slots each has, and whether its GPUs are free.
+"""Slots of the workers that take models: how many each has, and whether its GPUs are free.
 
-A slot is a GPU; of a worker without GPUs, a model that it runs beside others.
+A slot is a GPU. On a worker without GPUs, it is a model that runs beside others.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
 from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
 
 HANDED_OVER_TAG = "rlfocal-handed-over"
-"""Tag of runs that a regeneration hands over to workers."""
+"""The tag of runs that a regeneration hands over to workers."""
 GPUS_VARIABLE = "gpus"
-"""Job variable with the number of GPUs that a run takes."""
+"""The job variable with the number of GPUs that a run takes."""
 SLOTS_LABEL = "rlfocal.slots"
-"""Label of a run with the number of slots of the worker that took it."""
+"""The label of a run with the number of slots of the worker that took it."""
 WORKER_LABEL = "prefect.worker.name"
-"""Prefect's own label of such a run."""
+"""Prefect's own label of a run with the name of the worker that took it."""
 SECONDS_UNTIL_OFFERED_AGAIN = 20
 """The seconds until a run is offered again after a worker gave it back because its GPUs were in use."""
 RUNS_READ = 200
@@ -48,10 +48,11 @@ _reserved: list[Lease] = []
 def take_or_give_back(
     client: SyncPrefectClient, run: FlowRun, devices: Sequence[Device], folder: Path
 ) -> Lease:
-    """Called on the worker, before a run that was handed over begins: a lease on GPUs for it.
+    """A lease on GPUs for a run that was handed over; called on the worker before the run begins.
 
-    Says how many slots this worker has. `devices` are its GPUs, `folder` that of their leases. Where too few
-    are free, the run is scheduled anew, so that another worker may take it, and Abort ends this process.
+    Also reports how many slots this worker has. `devices` are its GPUs, `folder` that of their leases. Where
+    too few are free, the run is scheduled anew, so that another worker may take it, and Abort ends this
+    process.
     """
     slots = len(devices) or default_jobs(str(run.parameters.get("backend", "hf")))
     client.update_flow_run_labels(run.id, {SLOTS_LABEL: slots})
@@ -74,18 +75,18 @@ def reserve(client: SyncPrefectClient, run: FlowRun) -> None:
 
 
 def release_reserved() -> None:
-    """Gives up the reserved GPUs: the process that extracts leases its own."""
+    """Releases the reserved GPUs, because the process that extracts takes a lease of its own."""
     while _reserved:
         _reserved.pop().close()
 
 
 def width_of(run: FlowRun) -> int:
-    """How many GPUs a run that was handed over takes."""
+    """The number of GPUs that a run takes, if it was handed over."""
     return int((run.job_variables or {}).get(GPUS_VARIABLE, 1))
 
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
-    """The slots of all workers online, by what each said last; `unknown` for each that said nothing yet."""
+    """The slots of all workers online, by their last report; `unknown` for each that has not reported yet."""
     filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
@@ -107,6 +108,6 @@ def count_taken(client: SyncPrefectClient) -> int:
 
 
 def list_online(client: SyncPrefectClient, pool: str) -> list[str]:
-    """Names of a work pool's workers that are online."""
+    """The names of a work pool's workers that are online."""
     wanted = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
     return [worker.name for worker in client.read_workers_for_work_pool(pool, wanted)]

@@ -1,7 +1,8 @@
-"""What prefect.yaml calls, a step of `prefect deploy` and one of every deployed run; and how dead runs end.
+"""Steps of prefect.yaml, for `prefect deploy` and for every deployed run; and how dead runs are ended.
 
 The server keeps events in memory until its automations have seen them. Events in the seconds before it or its
-database was killed are lost, so it may never notice that a heartbeat is overdue: a regeneration looks, too.
+database was killed are lost, so it may never notice that a heartbeat is overdue. Therefore a regeneration
+also checks.
 """
 
 from __future__ import annotations
@@ -42,16 +43,19 @@ from flows.support.capacity import HANDED_OVER_TAG, reserve
 from rlfocal.base.errors import InputError, unknown_name
 
 RUN_TAG = "rlfocal"
-"""The tag of every run, which prefect.yaml gives to deployments."""
+"""The tag of every run; prefect.yaml gives it to deployments."""
 AUTOMATION_NAME = "rlfocal: a run without a heartbeat has crashed"
 UNBEGUN_AUTOMATION = "rlfocal: a run of a process that does not begin has crashed"
 NOTIFICATION_NAME = "rlfocal: tell of a run that ended badly"
 PROCESS_POOL_TYPE = "process"
-"""Type of a work pool whose workers start runs themselves, at once."""
+"""The type of a work pool whose workers start runs themselves, at once."""
 SILENCE_SECONDS = 240
-"""Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
+"""The seconds without a heartbeat after which a run counts as dead.
+
+With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server.
+"""
 MIN_SILENCE_SECONDS = 60
-"""Seconds of silence in which a healthy run may have sent only one heartbeat."""
+"""The least number for these seconds: in this time, a healthy run may send only one heartbeat."""
 HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 _PENDING_EVENTS = {"prefect.flow-run.Pending"}
 _BEGIN_EVENTS = {HEARTBEAT_EVENT, "prefect.flow-run.Running"}
@@ -61,7 +65,7 @@ _REST_EVENTS = {
     f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")
 }
 EXTRA_WAIT = timedelta(minutes=1)
-"""The time by which the check waits longer than the server's automation, which should act first."""
+"""How much longer than the server's automation the check waits, because the automation should act first."""
 _BEGUN_STATES = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
@@ -70,7 +74,7 @@ async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
 
     Without it such a run would stay Running, or Pending, forever. `seconds`: how long a run may go without a
     heartbeat. A pod may be Pending for as long as its image or its node takes; a worker's own process may
-    not. Raises InputError for less than two heartbeats.
+    not. Raises InputError for a time of less than two heartbeats.
     """
     if seconds < MIN_SILENCE_SECONDS:
         raise InputError(
@@ -91,9 +95,9 @@ async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
 
 
 async def notify(block: str | None = None) -> None:
-    """Has the server announce every run that fails or crashes, through a notification block: TYPE/NAME.
+    """Has the server announce every run that fails or crashes, through a notification block TYPE/NAME.
 
-    Without one, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
+    Without a block, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
     """
     if not block:
         if (there := await _find_automation(NOTIFICATION_NAME)) is not None:
@@ -178,8 +182,9 @@ def _crash(
 def enter_checkout() -> dict[str, str]:
     """Changes to the checkout that the worker's RLFOCAL_HOME names.
 
-    If it names none, to this package's own: the flow loads there and fails with a clear message. An error
-    here would be buried under tracebacks; and the worker also runs this step to call a failed run's hooks.
+    If it names none, changes to this package's own, where the flow loads and then fails with a clear message.
+    An error here would be buried under tracebacks, and the worker also runs this step to call a failed run's
+    hooks.
     """
     directory = _checkout() or Path(__file__).parents[2]
     os.chdir(directory)
@@ -193,7 +198,10 @@ def enter_checkout() -> dict[str, str]:
 
 
 def _end_if_unknown(client: SyncPrefectClient, run: FlowRun) -> None:
-    """Fails a run that was given a parameter that its flow has not; Prefect would crash, with a traceback."""
+    """Fails a run that was given a parameter that its flow does not have.
+
+    Prefect would crash, with a traceback.
+    """
     if run.deployment_id is None:
         return
     form = client.read_deployment(run.deployment_id).parameter_openapi_schema or {}
@@ -237,7 +245,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 
 def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
-    """The runs, one by one: the server can list none beside one whose parameters it cannot write as JSON."""
+    """Yields the runs, one by one: in a list, a run whose parameters are not JSON hides all others."""
     runs = []
     for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
         with suppress(PrefectHTTPStatusError):
@@ -250,8 +258,8 @@ def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
     """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat.
 
-    How long is what the server's automation waits (`seconds` of `crash_silent_runs`), and a minute. A Pending
-    run that a cluster is to start is silent only once it has sent a heartbeat.
+    The time is that of the server's automation (`seconds` of `crash_silent_runs`), and a minute. A Pending
+    run that a cluster is to start counts as silent only once it has sent a heartbeat.
     """
     now = now or datetime.now(UTC)
     shortest = timedelta(seconds=MIN_SILENCE_SECONDS)
@@ -281,14 +289,14 @@ def _sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, no
 
 
 def _is_on_cluster(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Whether its worker asks others for its process: they may need an image, or a node, for it."""
+    """Whether a run's worker has a cluster start its process, which may wait for an image or a node."""
     return (
         run.work_pool_name is not None and client.read_work_pool(run.work_pool_name).type != PROCESS_POOL_TYPE
     )
 
 
 def _read_silence_limit(client: SyncPrefectClient) -> timedelta:
-    """How long the server lets a run be silent; the default where nothing is deployed."""
+    """The time that the server lets a run be silent; the default where nothing is deployed."""
     for automation in client.read_automations_by_name(AUTOMATION_NAME):
         if isinstance(automation.trigger, EventTrigger):
             return automation.trigger.within

@@ -1,4 +1,4 @@
-"""What a regeneration looks at beside its own work: answers that drifted, and promises that broke."""
+"""Checks that a regeneration makes beside its own work: drifted answers, and broken promises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Location = str | Path | None
 
 
 def begin_look(warehouse: Warehouse) -> int:
-    """The snapshot that drift and promises are looked at from; kept, as a run that dies must lose nothing."""
+    """The snapshot from which drift and promises are checked; stored, so that a run that dies loses
+    nothing."""
     since = find_last_reported_snapshot(warehouse)
     if warehouse.rows("SELECT 1 FROM extractions LIMIT 1") and not warehouse.rows("FROM drift_looks LIMIT 1"):
         store_look(warehouse, since)
@@ -46,9 +47,10 @@ def begin_look(warehouse: Warehouse) -> int:
 
 
 def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
-    """How answers differ from those of a snapshot, whoever wrote them, and the snapshot that they are of.
+    """The difference between today's answers and those of a snapshot, and today's snapshot.
 
-    None if none were written since. What is beyond the limits is shown as an artifact.
+    The difference is None if no answers were written since. What is beyond the limits is shown as an
+    artifact.
     """
     with open_warehouse(location) as warehouse:
         now = warehouse.snapshot()
@@ -70,7 +72,7 @@ def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
 def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...]:
     """Tests all promises on answers and labels that changed since they were last tested.
 
-    All are shown as an artifact. Returns those that are withdrawn since the snapshot, by whatever run.
+    All are shown as an artifact. Returns those that were withdrawn since the snapshot, by any run.
     """
     with open_warehouse(location) as warehouse:
         looked = look_again(warehouse, report_progress)
@@ -85,7 +87,7 @@ def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...
 
 
 def ask_anew(changed: Sequence[Recheck], pool: str, location: Location) -> list[str]:
-    """The commands that delete the answers that services no longer give, and no others, and ask for them."""
+    """Commands that delete exactly the answers that services no longer give, and ask for them again."""
     of_model = defaultdict(list)
     for recheck in changed:
         of_model[recheck.model].append(recheck.benchmark)

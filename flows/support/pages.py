@@ -1,4 +1,4 @@
-"""What Prefect's pages show: the progress of a run, and what one regeneration did."""
+"""What Prefect's pages show: the progress of a run, and the summary of a regeneration."""
 
 from __future__ import annotations
 
@@ -67,13 +67,14 @@ def sentence(gap: Failure) -> str:
 
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
-"""Fractions, means over seeds."""
+"""By board and method, accuracies as fractions, means over seeds."""
 PUBLISHED_FILE = "published.json"
-"""The file of published accuracies among what this machine keeps about a warehouse."""
+"""The name of the file of published accuracies, in this machine's folder for a warehouse."""
 
 
 def last_published(location: str | Path | None) -> Accuracies:
-    """What the last run that came to its end showed of each board; of other boards, runs before it."""
+    """The accuracies of each board that the last complete run showed; for boards it did not have, of earlier
+    runs."""
     try:
         rows = json.loads((locate(location).local / PUBLISHED_FILE).read_text("utf-8"))
         return {(_board_key(board), method): accuracy for board, method, accuracy in rows}
@@ -82,19 +83,22 @@ def last_published(location: str | Path | None) -> Accuracies:
 
 
 def _board_key(parts: Sequence[Any]) -> BoardKey:
-    """A board's key as JSON gives it back: its pool is a list there."""
+    """A board's key from its JSON form, in which the pool is a list."""
     return cast(BoardKey, tuple(tuple(part) if isinstance(part, list) else part for part in parts))
 
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:
-    """Keeps what a run showed, for the next one to compare with: a killed run's evaluations nobody saw."""
+    """Stores the accuracies that a run showed, so that the next run compares with them.
+
+    A killed run stores none, because nobody saw its evaluations.
+    """
     now = {(board.key, standing.method): standing.accuracy for board in boards for standing in board.rows}
     rows = [(board, method, accuracy) for (board, method), accuracy in {**before, **now}.items()]
     write_file(locate(location).local / PUBLISHED_FILE, json.dumps(rows))
 
 
 def publish(summary: Summary, before: Accuracies) -> None:
-    """Makes the run's artifacts. `before`: what the last run showed."""
+    """Makes the run's artifacts. `before`: the accuracies that the last run showed."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
     publish_boards("regenerate-accuracy", page(summary), summary.boards, before)
     if summary.gaps:
@@ -106,7 +110,7 @@ def publish(summary: Summary, before: Accuracies) -> None:
 def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: Accuracies) -> None:
     """Makes an artifact: a title, what each board says, further lines and the verdicts.
 
-    `head`: the title, then these lines. `before`: what the last run showed.
+    `head`: the title, then these lines. `before`: the accuracies that the last run showed.
     """
     told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
     lines = [*head[:1], *told, *head[1:]]
@@ -119,12 +123,13 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
 
 
 def report_url() -> str | None:
-    """The URL where a web server shows this worker's report: browsers do not follow links to local files."""
+    """The URL at which a web server shows this worker's report, because browsers do not follow links to local
+    files."""
     return os.environ.get("RLFOCAL_REPORT_URL") or None
 
 
 def page(summary: Summary) -> list[str]:
-    """The run in lines of Markdown: what was done, and where the report is."""
+    """The summary in lines of Markdown: what was done, and where the report is."""
     done = f"{count_noun(summary.extracted, 'partition')} extracted, {summary.present} already there"
     lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
     if summary.gaps:
@@ -146,7 +151,7 @@ def report_line(report: Path) -> str:
 
 SECONDS_BETWEEN_UPDATES = 5.0
 LAST_TRIES = 6
-"""A busy server is offered the last share this often; a run waits for it at its end anyway."""
+"""How often the last share is sent to a busy server; the run waits for that at its end anyway."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
@@ -154,7 +159,7 @@ _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def progress_sink(listener: Progress | None) -> Iterator[None]:
-    """Inside, `report_progress` calls `listener`."""
+    """Makes `report_progress` call `listener` inside the block."""
     token = _listener.set(listener)
     try:
         yield
@@ -163,14 +168,14 @@ def progress_sink(listener: Progress | None) -> Iterator[None]:
 
 
 def report_progress(title: str, share: float) -> None:
-    """Calls the listener, if there is one."""
+    """Calls the listener of `progress_sink`, if there is one."""
     if (listener := _listener.get()) is not None:
         listener(title, share)
 
 
 @contextmanager
 def show_progress(name: str) -> Iterator[Progress]:
-    """Inside, the listener is called, and the run's page shows the finished share under the name.
+    """Calls the listener and shows the finished share under this name on the run's page, inside the block.
 
     A separate thread talks to the server, so that no work waits for a server that is down.
     """

@@ -1,4 +1,4 @@
-"""Parameters that only flows have, and how flows end."""
+"""Parameters that only flows have, and the final states of flows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Place = Annotated[
 
 
 def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]]:
-    """Lets a flow end in what `work` returns, or in a failed state that says why in one sentence.
+    """Lets a flow end in what `work` returns, or in a failed state with the reason in one sentence.
 
-    Of a raised error Prefect would log a traceback. First the worker's checkout is checked, and that the
-    location `warehouse` holds no password. Annotations are not postponed where it is used: Prefect would look
-    their names up in this module.
+    Prefect would log a traceback of a raised error. First it checks the worker's checkout, and that the
+    location `warehouse` holds no password. Do not postpone annotations in modules that use it: Prefect would
+    look their names up in this module.
     """
 
     @wraps(work)
@@ -66,7 +66,7 @@ def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]
 
 
 class _Sentences(logging.Filter):
-    """Logs our errors as one sentence; Prefect would log a traceback of its own code."""
+    """Logs our errors as one sentence, where Prefect would log a traceback of its own code."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -77,7 +77,8 @@ class _Sentences(logging.Filter):
 
 @contextmanager
 def secret_kept(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Parameters without a warehouse's password, which the environment holds: a server stores parameters."""
+    """Parameters without the warehouse's password, which goes into the environment, because a server stores
+    parameters."""
     given = parameters.get("warehouse")
     if given is None or without_password(given) == given:
         yield dict(parameters)
@@ -93,7 +94,7 @@ def secret_kept(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def check_no_password(warehouse: str | None) -> None:
-    """Raises InputError for a location with a password: the server stores and shows parameters."""
+    """Raises InputError for a location with a password, because the server stores and shows parameters."""
     if warehouse is not None and (shown := without_password(warehouse)) != warehouse:
         raise InputError(
             f"the parameter warehouse, {shown}, holds a password, but parameters are stored and shown; "

@@ -1,8 +1,7 @@
-"""Flows run from the command line: on a temporary Prefect server, off the main thread.
+"""Runs flows from the command line: on a temporary Prefect server, off the main thread.
 
-The server ends with the process that started it, however that ends; Prefect's own stays.
-
-As a program, it serves until its stdin closes.
+The server ends with the process that started it, however that ends; Prefect's own would stay. Run as a
+program, this module serves until its stdin closes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SECONDS_TO_END = 2.0
 
 @contextmanager
 def prefect_server() -> Iterator[None]:
-    """Flows inside find a server: the one that PREFECT_API_URL names, else a temporary one.
+    """Gives the flows in the block a server: the one that PREFECT_API_URL names, else a temporary one.
 
     Raises RunError if it does not start.
     """
@@ -50,13 +49,13 @@ def prefect_server() -> Iterator[None]:
 
 class _TemporaryServer(NamedTuple):
     process: subprocess.Popen[str]
-    """Holds the other end of the server's stdin."""
+    """The process that holds the other end of the server's stdin."""
     api_url: str
 
 
 @cache
 def _start_temporary() -> _TemporaryServer:
-    """One for the process: at its end Prefect still sends what it has noted."""
+    """The process's one temporary server: when the process ends, Prefect still sends events to it."""
     from prefect.settings import get_current_settings
 
     settings = get_current_settings().to_environment_variables(exclude_unset=True)
@@ -76,9 +75,10 @@ def _start_temporary() -> _TemporaryServer:
 
 
 def run_in_thread(call: Callable[[], T]) -> T:
-    """What `call` returns or raises. Ctrl-C ends the wait at once; `call` goes on until the process ends.
+    """Calls a function in a thread; returns or raises what it does. Ctrl-C ends the wait at once.
 
-    On the main thread Prefect would take SIGTERM for itself, and after Ctrl-C wait for every model's process.
+    `call` then goes on until the process ends. On the main thread Prefect would take SIGTERM for itself, and
+    after Ctrl-C wait for every model's process.
     """
     result: Future[T] = Future()
     context = copy_context()
@@ -94,7 +94,7 @@ def run_in_thread(call: Callable[[], T]) -> T:
 
 
 def main() -> None:
-    """Serves on a free port and prints it."""
+    """Serves on a free port and prints its number."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()  # before the long imports
     import uvicorn
 

@@ -45,7 +45,7 @@ ModelNames = Annotated[
 def _import(
     read: Callable[..., AbstractContextManager[CheckedRows]], warehouse: str | None, *, as_json: bool
 ) -> None:
-    """Reads and checks first: a wrong file leaves no new warehouse behind."""
+    """Reads and checks first, so that a wrong file leaves no new warehouse behind."""
     with progress_bars() as on_progress:
         reading, writing = partial(on_progress, "read"), partial(on_progress, "write")
         reading(0.0)

@@ -1,4 +1,4 @@
-"""The commands, gathered."""
+"""All commands in one app."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Commands that have commands of their own: `rlfocal import`, `export`, `lab`, `datasets`.
 
-Those in modules of their own are read only where one is asked for.
+Their modules are imported only when one of them is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ imports = group(
 
 
 class _ExportGroup(TyperGroup):
-    """`rlfocal export DIR` is `rlfocal export tables DIR`: it was there before the others were."""
+    """Makes `rlfocal export DIR` mean `rlfocal export tables DIR`, which is older than the other exports."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_help = bool(args) and args[0] in ctx.help_option_names

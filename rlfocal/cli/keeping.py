@@ -349,7 +349,8 @@ def diff(
 
 
 def _line(snapshot: Commit) -> str:
-    """`12  2026-11-21 11:12:58  extract m on b/t  [choice_logprobs +408 −408]  replaced m on b/t`."""
+    """A snapshot as one line: `12 2026-11-21 11:12:58 extract m on b/t [choice_logprobs +408 −408] replaced m
+    on b/t`."""
     counts = [
         row.table + "".join(f" {sign}{n:,}" for sign, n in zip("+−~", row[1:], strict=True) if n)
         for row in snapshot.rows

@@ -140,7 +140,7 @@ def _check(
     *,
     as_json: bool,
 ) -> None:
-    """Exit code 1 where an entry, or this machine, has a fault."""
+    """Checks every entry; exits with code 1 if an entry, or this machine, has a fault."""
     from rich.console import Console
 
     from rlfocal.extraction.estimate import find_gpu
@@ -167,7 +167,7 @@ def _check(
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Keeps Hugging Face's libraries offline, if they are imported inside."""
+    """Keeps Hugging Face's libraries offline, if they are imported inside the block."""
     before = {name: os.environ.get(name) for name in OFFLINE_VARIABLES}
     os.environ.update(dict.fromkeys(OFFLINE_VARIABLES, "1"))
     try:
@@ -192,11 +192,11 @@ FIGURE_TITLES = (
     ("planned_before", "done: plan"),
     ("measured_before", "actual"),
 )
-"""Figures of a model, and their titles; the last two where they are known."""
+"""The figures of a model, and their column titles; the last two are shown where they are known."""
 
 
 def _totals(made: Plan) -> dict[str, float]:
-    """Sums over the models."""
+    """The figures' sums over the models."""
     return {
         key: sum(getattr(m, key) for m in made.models)
         for key in (*COUNT_FIELDS, *TOKEN_FIELDS, *COST_FIELDS, *dict(FIGURE_TITLES))

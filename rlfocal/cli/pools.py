@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flows.summaries import Summary
 
 SHOWN_AS_TABLES = ("boards", "verdicts", "evaluated_from")
-"""Fields of a summary that its JSON leaves out."""
+"""The fields of a summary that its JSON leaves out."""
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -104,7 +104,7 @@ def _print_everything(warehouse: str | None, runs: Collection[str]) -> None:
 
 
 def _run(request: RegenerationRequest, backend: str) -> Summary:
-    """The flow, while bars show its progress."""
+    """Runs the flow, while bars show its progress."""
     from rlfocal.evaluation.running import EVALUATION_MODULES
     from rlfocal.extraction.running.runner import import_for_engines
     from rlfocal.report.sections import DRAWING_MODULES as DRAWING
@@ -256,7 +256,7 @@ def add_model(
 
 
 def _documents(probe: str) -> int | None:
-    """The number of documents to ask; None: as many as it takes."""
+    """The number of documents to ask; None: until the verdict is clear."""
     if probe == AUTO_VALUE:
         return None
     if not probe.isdigit() or not int(probe):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlfocal.scenarios.replaying import Replay
 
 MAX_TASKS_LISTED = 5
-"""The largest number of changed tasks that are shown."""
+"""The most changed tasks that are shown."""
 
 
 @command("replay", "Learn and compare")

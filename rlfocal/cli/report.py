@@ -193,7 +193,8 @@ _SNAPSHOT = ", snapshot := 'now'"
 
 
 class SqlCommand(Command):
-    """Its help lists what there is to read, from the warehouse's own SQL files, without parts of macros."""
+    """A command whose help lists tables, views and macros, from the warehouse's own SQL files; parts of
+    macros are left out."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from warehouse.scripts import list_definitions

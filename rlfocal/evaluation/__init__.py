@@ -35,7 +35,7 @@ __getattr__ = import_when_used(
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Methods to fit on a benchmark's train rows and to compare on its test rows."""
+    """A request to fit methods on a benchmark's train rows and to compare them on its test rows."""
 
     benchmark: options.Benchmark
     _: KW_ONLY
@@ -53,7 +53,8 @@ class EvaluationRequest:
     at_once: options.AtOnce = 1
     target_errors: options.TargetErrors = None
     beside: Sequence[str] | None = None
-    """Methods to run beside the usual ones, which then are rlfocal's own alone; None: other packages' too."""
+    """Methods of other packages to run beside rlfocal's usual ones; None: all of other packages that are
+    usual."""
     on_progress: Progress | None = None
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What to do with a pool: its best team for a budget, what could go, and what would help.
+"""Advice on a pool: its best team for a budget, which model could go, and which would help.
 
-A team is a few models whose soft vote answers. It is cheap and stands in for RL-Focal, which would have to be
+A team is a few models whose soft vote answers. It is cheap and stands for RL-Focal, which would have to be
 trained anew for each question. Teams are chosen on train documents and measured on test documents.
 """
 
@@ -23,9 +23,9 @@ from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_dif
 from rlfocal.statistics.votes import soft_vote
 
 MAX_TEAM_SIZE = 6
-"""Models in the largest team."""
+"""The most models in a team."""
 MAX_TEAMS = 5_000
-"""The largest number of teams tried: with many models, only smaller teams are."""
+"""The most teams that are tried: with many models, only smaller teams are."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SoftVoteTeam:
     cost: float | None
     """Cents per 1,000 queries; None if a price is unknown."""
     train: float
-    """Accuracy on train documents, by which it was chosen."""
+    """The accuracy on train documents, by which the team was chosen."""
     test: float
     stderr: float
     """The standard error of `test` over documents."""
@@ -44,13 +44,13 @@ class SoftVoteTeam:
 
 @dataclass(frozen=True)
 class Advice:
-    """The best team under one condition, beside the team it is compared with."""
+    """The best team under one condition, and the team that it is compared with."""
 
     about: str
-    """The budget, or the model, that the advice is about."""
+    """The budget, or the model, of the condition."""
     team: SoftVoteTeam
     difference: Difference | None
-    """How the test accuracy differs from the other team's; None if the two teams are the same."""
+    """The test accuracy minus the other team's; None if the two teams are the same."""
 
 
 class Teams:
@@ -77,20 +77,20 @@ class Teams:
         self.accuracies = self.train_accuracies(self.pools)
 
     def train_accuracies(self, pools: Bools) -> Floats:
-        """(P,) how often teams (P, N) are right on train documents."""
+        """(P,) the accuracy of teams (P, N) on train documents."""
         return np.array([self._mark_right(self.train, pool).mean() for pool in pools])
 
     def choose_best(self, allowed: Bools) -> Bools | None:
-        """(N,) the best of the allowed teams (P,) on train, the smaller of equals; None if there is none."""
+        """(N,) the best of the allowed teams (P,) on train; ties: the smaller; None if there is none."""
         return self.pools[np.where(allowed, self.accuracies, -1.0).argmax()] if allowed.any() else None
 
     @property
     def winner(self) -> Bools:
-        """(N,) the best team of all."""
+        """(N,) the team with the best train accuracy."""
         return np.asarray(self.pools[self.accuracies.argmax()])
 
     def team(self, pool: Bools) -> SoftVoteTeam:
-        """A team (N,), described and measured."""
+        """The members, cost and accuracies of a team (N,)."""
         right, cost = self._mark_right(self.test, pool), self.data.mean_costs[pool].sum()
         names = tuple(name for name, is_in in zip(self.data.models, pool, strict=True) if is_in)
         train = float(self._mark_right(self.train, pool).mean())
@@ -105,7 +105,7 @@ class Teams:
         return paired_difference(hits, other_hits)
 
     def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
-        """One team beside another."""
+        """The team `pool` beside the team `other`."""
         same = bool((pool == other).all())
         return Advice(about, self.team(pool), None if same else self.difference(pool, other))
 
@@ -126,7 +126,7 @@ def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:
-    """The best team within each budget, beside the model that is best alone on train.
+    """The best team within each budget, beside the single model that is best on train.
 
     Raises InputError for a budget that pays for no model.
     """
@@ -146,7 +146,7 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
 
 
 def advise_drop(teams: Teams) -> tuple[Advice, ...]:
-    """For each model, the best team without it beside the best of all; what is lost least comes first."""
+    """For each model, the best team without it beside the best team of all; the smallest loss comes first."""
     best, advice = teams.winner, []
     for model in np.flatnonzero(teams.pools.any(axis=0)):
         without = teams.choose_best(~teams.pools[:, model])
@@ -156,9 +156,9 @@ def advise_drop(teams: Teams) -> tuple[Advice, ...]:
 
 
 def advise_add(teams: Teams) -> tuple[Advice, ...]:
-    """For each model outside the pool, the best team with it beside the best without; the most helpful first.
+    """For each model outside the pool, the best team with it beside the best without; the largest gain first.
 
-    One that makes no team better on train leaves the team as it is.
+    A model that makes no team better on train leaves the team as it is.
     """
     best, advice = teams.winner, []
     for model in np.flatnonzero(~teams.pools.any(axis=0)):

@@ -1,4 +1,5 @@
-"""Documents whose label is probably wrong, by what the models say; and what that means for the models."""
+"""Finds documents whose label is probably wrong, by the models' answers, and what that means for the
+models."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from rlfocal.statistics.auditing import (
 from warehouse import Warehouse
 
 MIN_LISTED_PROBABILITY = 0.1
-"""The probability of a wrong label from which a document is named."""
+"""The least probability of a wrong label for a document to be listed."""
 MIN_AUDIT_DOCUMENTS = 50
-"""Documents that an audit needs."""
+"""The fewest documents for an audit."""
 _MIN_LOGPROB = -14.0  # of a choice that none of a model's samples named
 _MIN_BELIEVED_PROBABILITY, _MIN_SHARED_PROBABILITY = 0.5, 0.1
 _NO_ANSWER = "no answer"
@@ -48,33 +49,33 @@ class Suspect:
     task: str
     doc_id: int
     wrong: float
-    """The probability that its label is wrong."""
+    """The probability that the document's label is wrong."""
     kind: str
-    """A weak hint: wrong label, several right or none right."""
+    """A weak hint at the kind of error: wrong label, several right or none right."""
     label: str
     """The choice's number, or the gold answer."""
     likeliest: str
-    """What else is right most probably."""
+    """The answer that is most probably right, other than the label."""
     said: dict[str, int]
-    """How many models gave each answer, the most frequent first."""
+    """By answer, how many models gave it, the most frequent first."""
     question: str
     choices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TaskAudit:
-    """A task, and how many of its labels are expected to be wrong."""
+    """A task with its expected share of wrong labels."""
 
     task: str
     n: int
     expected: float
     order: str | None
-    """The order of the choices that the labels seem to follow instead of the right one, if any."""
+    """The order of the choices that the labels seem to follow, if it is not the right one; None if it is."""
 
 
 @dataclass(frozen=True)
 class ModelAudit:
-    """A model's accuracy on all documents, and its place."""
+    """A model's accuracy on all documents, and its rank."""
 
     model: str
     accuracy: float
@@ -86,21 +87,22 @@ class ModelAudit:
 
 @dataclass(frozen=True)
 class LabelAudit:
-    """What is probably wrong with a benchmark's labels."""
+    """The labels of a benchmark that are probably wrong, by document, task and model."""
 
     benchmark: str
     n: int
     expected: float
-    """How many labels are wrong, in expectation."""
+    """The expected number of wrong labels."""
     suspects: tuple[Suspect, ...]
-    """The documents that are wrong with a probability of at least NAMED, the most probable first."""
+    """The documents whose label is wrong with a probability of at least MIN_LISTED_PROBABILITY, the most
+    probable first."""
     tasks: tuple[TaskAudit, ...]
     """The tasks by their expected share of wrong labels, the highest first."""
     models: tuple[ModelAudit, ...]
     """The models by accuracy, the highest first."""
 
     def select_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
-        """The audit with the suspects of these tasks alone. Raises InputError for an unknown task."""
+        """The audit with only the suspects of these tasks. Raises InputError for an unknown task."""
         names = [doubt.task for doubt in self.tasks]
         for name in tasks or ():
             if name not in names:
@@ -109,7 +111,8 @@ class LabelAudit:
         return replace(self, suspects=kept)
 
     def sentences(self) -> list[str]:
-        """How many are expected, tasks to look at first, and what it means for the models."""
+        """Sentences on how many labels are wrong, the tasks to check first, and what it means for the
+        models."""
         share, named = percent(self.expected / self.n, 1), count_noun(len(self.suspects), "document")
         wrong = f"{self.expected:.0f} of {self.n:,} labels are wrong in expectation ({share} %)"
         lines = [f"{self.benchmark}: {wrong}; {named} named."]
@@ -125,7 +128,7 @@ class LabelAudit:
         ]
 
     def table(self, rows: int | None = None, *, with_texts: bool = True) -> Table:
-        """The first of the documents named."""
+        """The table of the first suspects."""
         texts = ("models say", "kind", *(("question",) if with_texts else ()))
         title = f"Labels of {self.benchmark} that are probably wrong"
         numbers = ("document", "wrong %", "label", "rather")
@@ -174,9 +177,10 @@ _SUSPECT_COLUMNS = (
 
 
 def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> LabelAudit:
-    """How probable it is that each label of a benchmark is wrong, by what these models (all) say.
+    """For each label of a benchmark, the probability that it is wrong, by the answers of these models (all by
+    default).
 
-    Raises InputError for an unknown benchmark or model, where there are fewer than FEWEST documents, and for
+    Raises InputError for an unknown benchmark or model, for fewer than MIN_AUDIT_DOCUMENTS documents, and for
     answers that are only graded.
     """
     data = load_dataset(warehouse, benchmark, models)
@@ -215,9 +219,9 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
 
 
 def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
-    """(T, M, C) evidence, (T, C) which slots exist, and (T,) labels.
+    """(T, M, C) evidence, (T, C) which slots exist, and (T,) labels, of documents as the models see them.
 
-    Free answers have one slot more, which stands for every answer that no model gave.
+    Free answers have one more slot, which stands for every answer that no model gave.
     """
     x, exists = evidence(data, np.ones(len(data.models), dtype=np.bool_))
     if data.kind == "choices":

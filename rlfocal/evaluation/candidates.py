@@ -1,4 +1,5 @@
-"""One method on one benchmark: its settings given or searched, fitted, decided and stored."""
+"""Evaluates one method on one benchmark: its settings are given or searched, it is fitted, decides, and is
+stored."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ from rlfocal.evaluation.tuning import SEARCH_REVISION, Search, holds_out_tasks, 
 from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method, reads_task
 
 SETTINGS_STUDY = "settings"
-"""The study of runs with settings other than the defaults: they are on no leaderboard."""
+"""The study of runs with settings other than the defaults. Such runs are on no leaderboard."""
 TUNING_FOLDER = "tuning"
-"""The folder of the searches' journals, among the studies."""
+"""The folder of the searches' journals, inside the folder of studies."""
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
@@ -72,15 +73,17 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
-    """The runs that are neither stored nor ruled out by their budget; all of them if that is forced."""
+    """The runs that are neither stored nor ruled out by their budget; all of them if `force` is set."""
     held = set() if setup.request.force else stored_runs(setup)
     return [run for run in candidate.runs(setup) if run.run_id not in held]
 
 
 @contextmanager
 def _naming_package(method: str) -> Iterator[None]:
-    """Raises RunError, which names the package, for any error of a method that another package brought. One
-    about what was asked stays as it is."""
+    """Raises RunError, which names the package, for any error of another package's method.
+
+    An InputError stays as it is.
+    """
     try:
         yield
     except InputError:
@@ -93,7 +96,7 @@ def _naming_package(method: str) -> Iterator[None]:
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:
-    """The method of this name with the settings that were asked for."""
+    """The method of this name with the requested settings."""
     about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
 
     def make(settings: Mapping[str, Any]) -> Method:

@@ -1,4 +1,4 @@
-"""Decides which evaluated runs share a board: only runs that saw the same data."""
+"""Decides which evaluated runs share a board: only runs on the same data."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 BoardKey = tuple[str, str, str, str, bool, int, tuple[str, ...]]
-"""(benchmark, protocol, per, split, whether its methods read the tasks' names, trials by which settings were
-tuned, 0 for none, the pool if it is not the one that stands for the benchmark)"""
+"""What identifies a board.
+
+It is (benchmark, protocol, per, split, whether its methods read the tasks' names, trials of tuning (0 for
+none), the pool if it is not the benchmark's widest).
+"""
 SINGLE_PREFIX = "single:"
 GIVEN_ROWS = "test"
-"""What `evaluations.split` calls the rows that are marked as test."""
+"""The value of `evaluations.split` for the rows that are marked as test."""
 _created_at = attrgetter("created_at")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedRun(Evaluation):
-    """The pooled row of one evaluated (method, seed)."""
+    """The row of one evaluated (method, seed) over all documents."""
 
     tasks: tuple[float, ...]
-    """Accuracy of each task."""
+    """The accuracy on each task."""
     trials: int
     """The number of trials in which the settings were chosen; 0 if they were given."""
     is_current: bool
-    """Whether no newer run takes its place."""
+    """Whether no newer run has replaced it."""
     is_stale: bool
     """Whether labels that it read were corrected since."""
 
     def board(self, widest_pools: Mapping[str, Sequence[str]]) -> BoardKey:
-        """`standing`: the pool that stands for each benchmark."""
+        """The key of the run's board. `widest_pools`: by benchmark, its widest pool."""
         is_standing = self.models == widest_pools.get(self.benchmark, self.models)
         kind = self.benchmark, self.protocol, self.per, self.split, reads_task(self.method), self.trials
         return *kind, () if is_standing else tuple(self.models)
@@ -59,16 +62,18 @@ class ComparableRuns:
     """The runs of one board."""
 
     methods: dict[str, list[EvaluatedRun]]
-    """The runs of each method on the newest run's data, their seeds in order."""
+    """By method, its runs on the newest run's data, in the order of their seeds."""
     left_out: tuple[EvaluatedRun, ...]
-    """(method, seed)s that were evaluated on other data only."""
+    """The newest runs of each (method, seed) that was evaluated on other data only."""
     gone: tuple[str, ...]
-    """Models of the pool whose answers are no longer in the warehouse: removed, or renamed before runs
-    followed a new name."""
+    """Models of the pool whose answers are no longer in the warehouse.
+
+    They were removed, or renamed by a version whose runs did not follow a new name.
+    """
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The pool that all methods could choose from: it is part of the data."""
+        """The pool that all methods could choose from. It is part of the data."""
         return tuple(self._first.models)
 
     @property
@@ -83,7 +88,7 @@ class ComparableRuns:
 
     @property
     def snapshot(self) -> int:
-        """The newest snapshot that was read."""
+        """The number of the newest snapshot that was read."""
         return max(run.snapshot for runs in self.methods.values() for run in runs)
 
     @property
@@ -94,12 +99,13 @@ class ComparableRuns:
 def comparable_runs(
     warehouse: Warehouse, wanted: Collection[str] | None = None
 ) -> dict[BoardKey, ComparableRuns]:
-    """Every board of `evaluations`, without studies and budgets; `wanted`: only the boards of these run ids.
+    """The runs of every board of `evaluations`, without studies and budgets; `wanted`: only the boards of
+    these run ids.
 
-    A board has one pool, and the data of its newest run. The widest pool of a benchmark stands for it; others
-    have boards of their own, unless a newer one has all their models. So have tuned methods, beside the
-    methods without settings to tune. A board of wanted runs is on their data, and holds all other current
-    runs on it beside them, but none of a method that is wanted.
+    A board has one pool, and the data of its newest run. The widest pool of a benchmark has the benchmark's
+    main board. Others have boards of their own, unless a newer board has all their models. So have tuned
+    methods, beside the methods without settings to tune. A board of wanted runs is on their data, and holds
+    all other current runs on it beside them, but none of a method that is wanted.
     """
     standing = dict(warehouse.rows(script("queries/standing_pools")))
     present: dict[str, set[str]] = defaultdict(set)
@@ -125,7 +131,7 @@ def _add_other_runs(
     key: BoardKey,
     widest_pools: Mapping[str, Sequence[str]],
 ) -> list[EvaluatedRun]:
-    """The wanted runs of a board, the newest last, after the others that belong on it."""
+    """The wanted runs of a board, the newest last, after the other runs that belong on it."""
     methods = {run.method for run in own}
     data = own[-1].data
     same = (run for run in others if run.data == data and run.method not in methods)
@@ -133,7 +139,7 @@ def _add_other_runs(
 
 
 def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a run stands on a board: its own, beside it as a reference, or without settings to tune."""
+    """Whether a run belongs on a board: as its own, as a reference beside it, or without settings to tune."""
     own = run.board(widest_pools)
     reads = key[4] if run.method in find_methods("reference") else own[4]
     trials = own[5] if _has_space(run.method) else key[5]
@@ -143,7 +149,7 @@ def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequen
 def _boards(
     every: Sequence[EvaluatedRun], widest_pools: Mapping[str, Sequence[str]]
 ) -> dict[BoardKey, tuple[list[EvaluatedRun], list[EvaluatedRun]]]:
-    """The runs of each board, and the runs of smaller pools whose place the board takes."""
+    """By board, its runs, and the runs of smaller pools that the board replaces."""
     boards: dict[BoardKey, list[EvaluatedRun]] = defaultdict(list)
     for run in every:
         boards[run.board(widest_pools)].append(run)
@@ -167,7 +173,7 @@ def _boards(
 
 
 def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> bool:
-    """Whether it is of a pool to which models came: a newer board of its kind has them all, and more."""
+    """Whether a newer board of the same kind has all models of this board's pool, and more."""
     last = boards[key][-1]
     newer = [of[-1] for other, of in boards.items() if other[:6] == key[:6]]
     return bool(key[6]) and any(
@@ -185,19 +191,22 @@ def _add_fixed_methods(
 
 
 def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> bool:
-    """Whether an untuned board only has methods that stand on a tuned one, too."""
+    """Whether an untuned board only has methods that a tuned one has, too."""
     has_tuned = any((*other[:5], other[6]) == (*key[:5], key[6]) and other[5] for other in boards)
     return not key[5] and has_tuned and not any(_has_space(run.method) for run in boards[key])
 
 
 def _has_space(method: str) -> bool:
-    """Whether the method declares settings to tune, as far as it is known here."""
+    """Whether the method declares settings to tune; false for a method that is not registered."""
     entry = entries().get(method.partition(":")[0])
     return entry is not None and bool(entry.space)
 
 
 def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[EvaluatedRun]:
-    """The runs, the newest last. Wanted runs count as current, even if newer ones exist, and in studies."""
+    """The runs, the newest last.
+
+    Wanted runs count as current, even if newer ones exist or they are in studies.
+    """
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in warehouse.query(script("queries/runs")).to_pylist():
         if row["study"] is None or (wanted is not None and row["run_id"] in wanted):
@@ -235,7 +244,7 @@ def _group_runs(
 
 
 def find_answering_models(warehouse: Warehouse, benchmark: str) -> set[str]:
-    """The models of which the warehouse holds answers to the benchmark."""
+    """The models whose answers to the benchmark the warehouse holds."""
     asked = "SELECT DISTINCT model FROM extractions WHERE benchmark = ?"
     return {model for (model,) in warehouse.rows(asked, [benchmark])}
 
@@ -243,7 +252,8 @@ def find_answering_models(warehouse: Warehouse, benchmark: str) -> set[str]:
 def query_models(
     warehouse: Warehouse, query: str, benchmark: str, models: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query about a benchmark ($1) and models ($2), which the boards of a benchmark share."""
+    """The rows of a query on a benchmark ($1) and models ($2); cached, because the boards of a benchmark
+    share them."""
     return _query_models_at(warehouse, warehouse.snapshot(), query, benchmark, tuple(models))
 
 
@@ -255,15 +265,16 @@ def _query_models_at(
 
 
 MIN_COMPARED_DOCUMENTS = 30
-"""Documents below which nothing is said."""
+"""The fewest documents for a note that models guess."""
 COMPARISON_LEVEL = 0.025
-"""The one-sided level of a comparison: the lower end of a 95 % interval."""
+"""The one-sided level of a comparison: that of the lower end of a 95 % interval."""
 
 
 def notes(
     warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses.
+    """Sentences that a reader of the board should know: what it leaves out, what is stale, whether its pool
+    guesses.
 
     `missing`: the usual methods that were never evaluated on its data.
     """
@@ -313,9 +324,10 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
-    """A sentence that names methods which the board lacks, and the command that adds them; None if none.
+    """A sentence that names methods which the board lacks, and the command that adds them; None if there are
+    none.
 
-    Methods that can no longer run are not listed: a model that is gone, a method that needs choices.
+    Methods that can no longer run are not listed: their model was removed, or they need choices.
     """
     benchmark = key[0]
     present = find_answering_models(warehouse, benchmark)
@@ -332,10 +344,10 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> 
 
 
 def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> tuple[str, ...]:
-    """The usual rivals that were not evaluated on the board's data: a run was cut off, or never made.
+    """The usual rivals that were not evaluated on the board's data: a run was cut off, or never started.
 
-    Usual is what `rlfocal evaluate` runs when no method is named, as far as data and pool admit it, without
-    methods of other packages. Boards of methods that read the tasks' names have no usual ones.
+    The usual methods are those that `rlfocal evaluate` runs by default, as far as data and pool admit them,
+    without other packages' methods. Boards of methods that read the tasks' names have no usual ones.
     """
     benchmark, protocol, per, _, is_told, *_ = key
     if is_told:
@@ -376,13 +388,13 @@ def note_missing(
 
 
 def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
-    """Whether the benchmark's documents have choices; assumed of documents that are gone."""
+    """The kind of a benchmark's documents, choices or free answers; choices if the documents were deleted."""
     labels = "SELECT bool_or(label IS NOT NULL) FROM docs WHERE benchmark = ?"
     return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
 
 
 def _single_models(runs: ComparableRuns) -> set[str]:
-    """The models of all methods `single:<model>`."""
+    """The models whose methods `single:<model>` the board has."""
     named = {*runs.methods, *(run.method for run in runs.left_out)}
     return {name.removeprefix(SINGLE_PREFIX) for name in named if name.startswith(SINGLE_PREFIX)}
 
@@ -394,8 +406,8 @@ def _command(
     methods: Sequence[str],
     again: Sequence[EvaluatedRun],
 ) -> str:
-    """The command that runs methods, the usual ones if none is named, with the seeds of `again`, on the
-    board's pool."""
+    """The command that runs methods (the usual ones by default) with the seeds of `again`, on the board's
+    pool."""
     benchmark, protocol, per, split, _, trials, _ = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark]
     command += ["--methods", ",".join(methods)] if methods else []
@@ -412,15 +424,15 @@ def _command(
 
 
 def complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
-    """The models that answered all documents: those that are evaluated unless others are named."""
+    """The models that answered all documents; they are evaluated unless others are named."""
     rows = warehouse.rows(script("queries/complete_models"), (benchmark, benchmark))
     return {model for (model,) in rows}
 
 
 def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> str | None:
-    """A sentence where no model is clearly better than guessing among the choices; None if one is.
+    """A sentence if no model is clearly better than guessing among the choices; None if one is.
 
-    Also None for benchmarks with free answers, and below FEWEST documents.
+    Also None for benchmarks with free answers, and with fewer than MIN_COMPARED_DOCUMENTS documents.
     """
     best = query_models(warehouse, "best_and_guessing", benchmark, models)
     if not best or best[0][1] < MIN_COMPARED_DOCUMENTS or best[0][3] is None:
@@ -437,7 +449,7 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
 
 def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> str | None:
-    """A sentence where answers are only graded, so that fusing them reads grades; None elsewhere."""
+    """A sentence if answers are only graded, so that fusing them reads grades; else None."""
     if query_models(warehouse, "only_graded", benchmark, models) != [(True,)]:
         return None
     return (
@@ -449,9 +461,10 @@ def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> 
 def note_split(
     warehouse: Warehouse, benchmark: str, models: Sequence[str], split: str, run: str
 ) -> str | None:
-    """How the train and test documents of a run differ, where chance does not explain it; None elsewhere.
+    """How the train and test documents of a run differ, where chance does not explain it; else None.
 
-    `split`: as `evaluations` calls it. That tasks differ is not said of a split that holds out tasks.
+    `split` is the value of `evaluations.split`. For a split that holds out tasks, a difference in tasks is
+    not mentioned.
     """
     is_given = split == GIVEN_ROWS
     differences = _find_differences(

@@ -1,4 +1,4 @@
-"""The point of a board in one sentence: the best of RL-Focal's methods beside the best of all others."""
+"""The main result of a board in one sentence: the best of RL-Focal's methods beside the best other method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Case = Literal["ahead", "level and cheaper", "level", "undecided", "behind", "unopposed", "not evaluated"]
 MIN_SAVING = 0.05
-"""The share of the rival's cost, or of its calls where prices are unknown, that a cheaper method saves."""
+"""The least share of the rival's cost (of its calls, if prices are unknown) that a method has to save to be
+called cheaper."""
 _PHRASES: dict[Case, str] = {
     "ahead": "answers better than",
     "level and cheaper": "answers as well as",
@@ -36,14 +37,14 @@ _PHRASES: dict[Case, str] = {
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a board says, for the terminal, the page, the artifact and JSON."""
+    """The main result of a board, for the terminal, the page, the artifact and JSON."""
 
     board: str
-    """The board's title."""
+    """The title of the board."""
     case: Case
     sentence: str
     caveats: tuple[str, ...]
-    """Short sentences on what the sentence leaves open."""
+    """Short sentences on what the main sentence leaves open."""
     notes: tuple[str, ...]
     """The board's notes, which explain the caveats and name commands."""
 
@@ -53,28 +54,28 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What a terminal shows of boards."""
+    """The results of several boards, as a terminal shows them."""
 
     conclusions: tuple[Conclusion, ...]
     ceilings: tuple[str, ...]
-    """A sentence a benchmark."""
+    """Sentences on the highest possible accuracy, one a benchmark."""
     table: Table
     remarks: tuple[str, ...]
     """Sentences on methods that the table shows."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on the boards' data."""
+        """Sentences on the data of the boards."""
         return tuple(dict.fromkeys(note for conclusion in self.conclusions for note in conclusion.notes))
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as `from_json` reads it."""
+        """The verdicts as a dict of JSON values, which `from_json` reads."""
         conclusions = [vars(conclusion) for conclusion in self.conclusions]
         return vars(self) | {"conclusions": conclusions, "table": self.table.to_json()}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Verdicts that `to_json` made; what JSON holds as lists is tuples again."""
+        """The verdicts that `to_json` wrote; its lists become tuples again."""
         conclusions = (
             Conclusion(**of | {"caveats": tuple(of["caveats"]), "notes": tuple(of["notes"])})
             for of in stored["conclusions"]
@@ -84,7 +85,7 @@ class Verdicts:
 
 
 def summarise(boards: Sequence[Board], named: Collection[str] = ()) -> Verdicts:
-    """The verdicts of boards, with the methods in `named`."""
+    """The verdicts of boards; their tables also show the methods in `named`."""
     ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
     remarks = (unnamed_sentence(board, named) for board in boards)
     return Verdicts(
@@ -96,9 +97,9 @@ def summarise(boards: Sequence[Board], named: Collection[str] = ()) -> Verdicts:
 
 
 def conclude(board: Board) -> Conclusion:
-    """The conclusion of a board, by all that the warehouse holds of it.
+    """The conclusion of a board, from all that the warehouse holds of it.
 
-    It compares the most accurate of RL-Focal's methods with the most accurate of the others.
+    It compares the most accurate of RL-Focal's methods with the most accurate other method.
     """
     ours, rival = best_of_ours(board), board.rival
     case, sentence = _conclude(ours, rival, board)
@@ -147,7 +148,7 @@ def _case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
 
 
 def _name_answerer(row: LeaderboardRow, board: Board) -> str:
-    """A method as a reader knows it: the best single model, or all models together."""
+    """A method in a reader's words: the best single model, or all models together."""
     known = {"best_single": "the best single model", BY_TASK: "the best single model of each task"}
     if row.method in known:
         return known[row.method]
@@ -157,7 +158,7 @@ def _name_answerer(row: LeaderboardRow, board: Board) -> str:
 
 
 def _price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
-    """What one method costs beside another, in calls and, where prices are known, in money."""
+    """The calls of one method relative to another and, where prices are known, its cost."""
     calls = _share(ours.mean_pool_size, rival.mean_pool_size)
     if calls is None:
         return f"at {decimal(ours.mean_pool_size, 1)} models a document"
@@ -166,7 +167,7 @@ def _price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
 
 
 def _share(one: float | None, other: float | None) -> float | None:
-    """One as a share of the other; None where either is unknown or the other is 0."""
+    """The ratio of two figures; None where either is unknown or the second is 0."""
     return one / other if one is not None and other else None
 
 
@@ -198,7 +199,7 @@ def _round_up(n: int) -> int:
 
 
 def _best_single(rival: LeaderboardRow, board: Board) -> str:
-    """The baseline's accuracy, unless it was not evaluated or is the rival."""
+    """A phrase with the accuracy of the best single model; empty if it was not evaluated or is the rival."""
     for standing in board.rows:
         if standing.method == board.baseline and standing is not rival:
             return f"; {_name_answerer(standing, board)} has {percent(standing.accuracy, 1)} %"

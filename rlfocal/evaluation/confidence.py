@@ -1,4 +1,4 @@
-"""A probability for every answer, and what train promises about it: both from train documents held out."""
+"""Probabilities of answers, and promises about errors; both are learned from held-out train documents."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ from rlfocal.methods import Method
 from rlfocal.statistics.selective import Promise, make_promise
 
 CALIBRATION_FOLDS = 3
-"""The number of folds of train: a policy fitted on two decides the third."""
+"""The number of folds of train. A policy fitted on the others decides the last."""
 MIN_HELD_OUT_ANSWERS = 30
-"""Held-out answers below which no probability is learned from them."""
+"""The fewest held-out answers from which probabilities are learned."""
 
 
 class HeldOutDecisions(NamedTuple):
-    """What a method's policies decided about train documents that they were not fitted on."""
+    """The decisions of a method's policies on train documents that they were not fitted on."""
 
     score: Floats
-    """(T,) NaN where nothing was answered"""
+    """(T,) a score for each answer, higher for more likely right; NaN where nothing was answered"""
     right: Bools
     """(T,) whether each held-out answer is right"""
     part: Ints
-    """(T,) by which part's policy"""
+    """(T,) the number of the policy that decided each document"""
     has_own: bool
-    """Whether the score is the method's own probability."""
+    """Whether the score is a probability that the method itself gives."""
 
     def calibrate(self, scores: Floats) -> Floats:
-        """(K,) scores as probabilities: as they are if they are the method's own, else by isotonic
-        regression on the held-out answers; NaN where there are too few."""
+        """(K,) probabilities for scores; NaN where there are too few held-out answers.
+
+        The method's own probabilities stay as they are. Others come from isotonic regression on the held-out
+        answers.
+        """
         return scores if self.has_own else _isotonic(self.score, self.right, scores)
 
     def choose_threshold(self, target: float) -> Promise:
-        """The threshold that promises an error of at most `target`, from out-of-fold probabilities."""
+        """The threshold that promises an error of at most `target`, from the held-out probabilities."""
         probability = self.score
         if not self.has_own:
             probability = np.full(len(self.score), np.nan)
@@ -61,8 +64,11 @@ def hold_out(
     tasks: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[Budget | None, HeldOutDecisions]:
-    """What one seed decides within each budget about the train rows (T,), those of each group by policies
-    fitted on two thirds of the group. `on_progress` is given the finished share."""
+    """By budget, the decisions of one seed on the train rows (T,), by policies fitted on two thirds of each
+    group.
+
+    `on_progress` is called with the finished share.
+    """
     train = hide_names(dataset, groups, tasks=tasks).train
     of_budget = {
         budget: HeldOutDecisions(
@@ -96,7 +102,7 @@ def hold_out(
 
 @dataclass(frozen=True)
 class Probabilities:
-    """Probabilities for the answers of a method that has none, from train rows; fitted when first needed."""
+    """Probabilities for the answers of a method that gives none, fitted on train rows when first needed."""
 
     method: Method
     dataset: Dataset
@@ -109,8 +115,11 @@ class Probabilities:
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
         answers: Dataset | None = None,
     ) -> Decisions:  # fmt: skip
-        """The decisions of one seed's policies on the test rows, or on those of other `answers`; of policies
-        that see all, as they are."""
+        """The decisions of one seed's policies on the test rows, or on those of other `answers`, with
+        probabilities.
+
+        Decisions of policies that see all outputs stay as they are.
+        """
         if decisions.probability is not None or any(
             isinstance(policy, OmniscientPolicy) for policy in policies
         ):
@@ -125,8 +134,11 @@ class Probabilities:
 
 
 def own_or_agreement(decided: Decisions, documents: Dataset) -> Floats:
-    """(T,) a policy's own probability of its answers, else the asked models' mean probability for them, 0
-    where it asks none; NaN without an answer."""
+    """(T,) a policy's own probability of its answers, else the mean probability that the asked models give
+    them.
+
+    0 where it asks no model; NaN without an answer.
+    """
     if decided.probability is not None:
         return np.where(decided.predictions >= 0, decided.probability, np.nan)
     slots = np.maximum(decided.predictions, 0)[:, None, None]

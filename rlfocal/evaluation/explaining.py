@@ -1,6 +1,7 @@
-"""What trained agents do on test rows: whom they ask and believe, what each model is worth, where they stop.
+"""Explains trained agents on test rows: which models they ask and believe, what each is worth, where they
+stop.
 
-Shares are fractions. No torch where nothing is explained anew: the report reads what is kept.
+Shares are fractions. Torch is only imported to explain anew: the report reads stored explanations.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ if TYPE_CHECKING:
     from rlfocal.methods.learning.agents import FusionAttribution, TrainedAgents
 
 EXPLAINED_METHODS = TRAINED_METHODS
-"""The methods with agents to explain."""
+"""The methods whose agents can be explained."""
 NO_LOSS_MARGIN = 0.01
-"""A model can be dropped at no loss if the lower ends of both intervals, for accuracy and for the log score
-in nats, are above minus this."""
+"""A model can be dropped without loss if both intervals lie above the negative of this: for accuracy, and for
+the log score in nats."""
 MIN_CHANCE = 1e-3
-"""The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
-logarithm would dominate everything else."""
+"""The lowest probability in a log score.
+
+If no asked model gave the right answer it would be 0, whose logarithm would dominate everything else.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,26 +53,29 @@ class Belief:
     """How much Fusion believes one model."""
 
     asked: int
-    """Documents where the model is asked."""
+    """The number of documents on which the model is asked."""
     disputed: int
-    """The number of documents that the model answered and another asked model answered differently."""
+    """The number of documents that the model answered differently from another asked model."""
     followed: float
-    """The share of disputed documents on which Fusion gives the model's answer; 0 without any."""
+    """The share of disputed documents on which Fusion gives the model's answer; 0 if there are none."""
     votes: float
-    """The mean share of the models asked that give its answer there: how often a random vote would."""
+    """The mean share of asked models that give the model's answer on these: how often a random vote would."""
     pull: float | None
-    """How much its outputs raise the logit of Fusion's answer above the other slots', in nats, the mean over
-    all documents where it was asked; None if logits are not a sum over models."""
+    """How much the model's outputs raise the logit of Fusion's answer above the other slots', in nats.
+
+    It is the mean over all documents on which the model was asked; None if logits are not a sum over models.
+    """
 
     @property
     def weight(self) -> float:
-        """The sum of pulls; without pulls, how many more of Fusion's answers are its than votes explain."""
+        """How much Fusion believes the model: the sum of pulls or, without pulls, the answers it followed
+        beyond what votes explain."""
         return self.disputed * (self.followed - self.votes) if self.pull is None else self.asked * self.pull
 
 
 @dataclass(frozen=True)
 class ModelUse:
-    """How the agents use one model of the pool, and how they do without it."""
+    """How the agents use one model of the pool, and how they perform without it."""
 
     model: str
     train_accuracy: float
@@ -78,17 +84,18 @@ class ModelUse:
     asked: float
     """The share of documents on which the model is asked."""
     mean_round: float
-    """The mean round of calls, from 1, in which it is asked; 0 if it never is."""
+    """The mean round of calls, from 1, in which the model is asked; 0 if it never is."""
     belief: Belief | None
     """How Fusion weighs the model; None if it is never asked."""
     accuracy_without: Interval
-    """What the same frozen agents gain (+) or lose (−) if it is unavailable, with the 95 % interval."""
+    """The gain (+) or loss (−) in accuracy of the same frozen agents without the model, with the 95 %
+    interval."""
     log_score_without: Interval
-    """The difference in ln(probability of the right answer) if the model fails."""
+    """The difference in ln(probability of the right answer) of the same agents without the model."""
 
     @property
     def is_free(self) -> bool:
-        """Whether both intervals lie above minus `NO_LOSS_MARGIN`."""
+        """Whether both intervals lie above minus `NO_LOSS_MARGIN`, so that the model can be dropped."""
         return min(self.accuracy_without.low, self.log_score_without.low) > -NO_LOSS_MARGIN
 
 
@@ -106,7 +113,7 @@ class DocumentGroup:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one seed's frozen agents do on the test rows of a split."""
+    """The explanation of one seed's frozen agents on the test rows of a split."""
 
     benchmark: str
     method: str
@@ -121,17 +128,18 @@ class Explanation:
     accuracy: float
     mean_pool_size: float
     models: tuple[ModelUse, ...]
-    """The models asked most often first; ties by earlier rounds."""
+    """The models by how often they are asked; ties: the earlier round first."""
     tasks: tuple[DocumentGroup, ...]
     """The groups of documents by task, in the order of their names."""
     stops: tuple[DocumentGroup, ...]
     """The groups of documents by the number of models asked, in rising order."""
     deciding: tuple[tuple[str, int], ...] = ()
-    """(what decides, in how many fits), the most frequent first; empty in explanations of earlier versions"""
+    """(policy that decides, number of fits), the most frequent first; empty in explanations of earlier
+    versions"""
     n_pools: int = 0
-    """How many different pools they ask."""
+    """The number of different pools that the agents ask."""
     commonest_pool: float = 0.0
-    """The share of documents on which they ask the pool that they ask most often."""
+    """The share of documents on which the agents ask their most frequent pool."""
 
 
 def explain(
@@ -145,12 +153,12 @@ def explain(
     split: str = GIVEN_SPLIT,
     on_progress: Progress | None = None,
 ) -> Explanation:
-    """What one seed's agents learned: which models they ask, believe and could drop, and where they stop.
+    """Explains one seed's agents: which models they ask, believe and could drop, and where they stop.
 
-    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and
-    `rlfocal evaluate`; without a checkpoint for these rows they are trained now. The explanation is kept
-    beside the warehouse, and the report shows it.
-    Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
+    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and `rlfocal
+    evaluate`; without a checkpoint for these rows they are trained now. The explanation is stored beside the
+    warehouse, and the report shows it. Raises InputError for another method, an unknown benchmark or model,
+    and for data without test rows.
     """
     refuse_gone(f"method {method}")
     if method not in EXPLAINED_METHODS:
@@ -176,7 +184,7 @@ def explain(
 
 
 def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
-    """One seed's agents for each group of rows: loaded, or trained now."""
+    """The agents of one seed for each group of rows: loaded, or trained now."""
     from rlfocal.methods.learning.agents import TrainedAgents  # imports torch
 
     dataset = hide_names(setup.dataset, setup.groups)
@@ -192,7 +200,7 @@ def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
 
 @dataclass(frozen=True)
 class ExplanationData:
-    """The agents on T test documents of N models."""
+    """The decisions of agents on T test documents, with all N models and without each."""
 
     test: Dataset
     """The T test documents, with their labels."""
@@ -201,20 +209,21 @@ class ExplanationData:
     rounds: Ints
     """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
     slots: Ints
-    """(1 + N, T) their answers as slots of the dataset, -1 for none: with all models, then without each"""
+    """(1 + N, T) the answered slots, numbered as in the dataset, -1 for none: with all models, then without
+    each"""
     chance: Floats
-    """(1 + N, T) their probability of the right answer; 0 where no model asked gave it"""
+    """(1 + N, T) the probability of the right answer; 0 where no asked model gave it"""
     pulls: Floats | None
-    """(T, N) as `Account.pulls`"""
+    """(T, N) the pulls of the models, as in `FusionAttribution`"""
 
     @property
     def right(self) -> Bools:
-        """(T,) whether they are right."""
+        """(T,) whether the agents are right, with all models."""
         return self.test.is_right(self.slots[0])
 
     @property
     def pools(self) -> Bools:
-        """(T, N) which models they ask."""
+        """(T, N) which models the agents ask."""
         return self.rounds > 0
 
 
@@ -224,9 +233,10 @@ def observe(
     agents: Sequence[TrainedAgents],
     on_progress: Callable[[float], None] | None = None,
 ) -> ExplanationData:
-    """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.
+    """The decisions of each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's
+    rows.
 
-    No label is used before everything is decided. `on_progress` is given the finished share.
+    No label is used before everything is decided. `on_progress` is called with the finished share.
     """
     test, n_models = dataset.test, len(dataset.models)
     rounds, pulls = np.zeros((len(test), n_models), dtype=np.int64), np.zeros((len(test), n_models))
@@ -255,7 +265,8 @@ def observe(
 
 
 def _chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Floats:
-    """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
+    """(T,) the probability of the right slots, by the agents' distribution over the slots that `calls`
+    has."""
     distribution, slots = account.distribution, calls.own_slots(documents.labels)
     is_there = (slots >= 0) & (slots < distribution.shape[1])
     held = np.take_along_axis(distribution, np.where(is_there, slots, 0)[:, None], axis=1)[:, 0]
@@ -263,7 +274,7 @@ def _chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Flo
 
 
 def summarise(seen: ExplanationData, **about: Any) -> Explanation:
-    """The explanation of these observations; `about`: its fields that they do not tell."""
+    """The explanation of these decisions; `about`: its fields that do not follow from them."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
     _, times = np.unique(seen.pools, axis=0, return_counts=True)
     models = [measure_model_use(seen, model) for model in range(len(seen.test.models))]
@@ -282,7 +293,7 @@ def summarise(seen: ExplanationData, **about: Any) -> Explanation:
 
 
 def measure_model_use(seen: ExplanationData, model: int) -> ModelUse:
-    """How the agents use the model at this place, and how they do without it, paired by document."""
+    """How the agents use the model at this position, and how they perform without it, paired by document."""
     rounds, asked = seen.rounds[:, model], seen.pools[:, model]
     right = seen.test.is_right(seen.slots[1 + model]).astype(np.float64) - seen.right
     score = log_score(seen.chance[1 + model]) - log_score(seen.chance[0])
@@ -299,7 +310,7 @@ def measure_model_use(seen: ExplanationData, model: int) -> ModelUse:
 
 
 def group(seen: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
-    """The agents on some documents (T,)."""
+    """The agents' decisions on some documents (T,), as a group."""
     beliefs = [(model, belief(seen, place, rows)) for place, model in enumerate(seen.test.models)]
     asked = [(model, belief_in) for model, belief_in in beliefs if belief_in is not None]
     return DocumentGroup(
@@ -312,7 +323,7 @@ def group(seen: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
 
 
 def belief(seen: ExplanationData, model: int, rows: Bools) -> Belief | None:
-    """Fusion's belief in one model, on some documents (T,); None if it is not asked on any of them."""
+    """How much Fusion believes one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():
         return None
@@ -333,12 +344,12 @@ def belief(seen: ExplanationData, model: int, rows: Bools) -> Belief | None:
 
 
 def log_score(chance: Floats) -> Floats:
-    """(T,) ln of the probability given to the right answer."""
+    """(T,) ln of the probability of the right answer."""
     return np.asarray(np.log(np.maximum(chance, MIN_CHANCE)))
 
 
 def _mean_with_interval(differences: Floats) -> Interval:
-    """Interval of the mean, over documents."""
+    """The mean of paired differences, with its interval over documents."""
     if len(differences) == 1:  # says nothing of others
         return Interval(mean := float(differences[0]), min(mean, -1.0), max(mean, 1.0))
     found = mean_over_units(differences)
@@ -346,18 +357,20 @@ def _mean_with_interval(differences: Floats) -> Interval:
 
 
 def explanation_file(warehouse: Warehouse, run_id: str) -> Path:
-    """The file of the explanation of a run: its id changes with everything that the agents' decisions depend
-    on."""
+    """The file of a run's explanation.
+
+    The run's id changes with everything that the agents' decisions depend on.
+    """
     return warehouse.location.explanations / f"{run_id}.json"
 
 
 def save(explanation: Explanation, path: Path) -> None:
-    """The file appears whole or not at all."""
+    """Writes an explanation to a file, which appears whole or not at all."""
     write_file(path, _explanation_adapter().dump_json(explanation, indent=1).decode())
 
 
 def load(path: Path) -> Explanation | None:
-    """The inverse of `save`; None for a file that is missing, or holds something else."""
+    """The explanation that `save` wrote; None if the file is missing, or holds something else."""
     try:
         return _explanation_adapter().validate_json(path.read_bytes())
     except (OSError, ValidationError):

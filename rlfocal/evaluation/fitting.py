@@ -49,7 +49,7 @@ def hold_to_budget(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fi
 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
-    """Lets one process fit a method on these rows, while others that want the same wait."""
+    """Lets only one process fit a method on these rows, while others that want the same wait."""
     about = [setup.dataset.benchmark, method, settings, setup.request.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
@@ -57,9 +57,9 @@ def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractCon
 def fit_groups(
     method: Method, dataset: Dataset, groups: Sequence[Bools], seeds: Sequence[int], *, tasks: bool = False
 ) -> list[list[Fitted]]:
-    """Fit one policy per seed and group on the group's train rows: policies[seed][group].
+    """Fits one policy per seed and group on the group's train rows: policies[seed][group].
 
-    `tasks`: whether the method is shown their names, as `visible` has it.
+    `tasks`: whether the method sees the tasks' names.
     """
     if not seeds:
         return []
@@ -79,11 +79,11 @@ def decide_groups(
     tasks: bool = False,
     failing: FailingModels | None = None,
 ) -> Decisions:
-    """Each group's policy decides on the group's test rows; returned in the order of the test rows.
+    """The decisions of each group's policy on the group's test rows, in the order of the test rows.
 
-    Online, policies that can learn do so from every label after its answer; the others stay as they are, and
-    are given documents without labels. Only the oracle reads them. `tasks`: as for `fit_groups`. `failing`:
-    what fails there, under the frozen protocol.
+    Online, policies that can learn do so from every label after its answer. The others stay as they are, and
+    see documents without labels. Only the oracle reads labels. `tasks`: as for `fit_groups`. `failing`: the
+    models that fail, under the frozen protocol.
     """
     test = hide_names(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
@@ -109,15 +109,18 @@ def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: FailingM
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What `train` left behind."""
+    """The checkpoints that `train` made or found."""
 
     checkpoints: tuple[Path, ...]
     trained: int
-    """How many of them were trained now."""
+    """The number of checkpoints that were trained now."""
 
     deciding: tuple[str, ...]
-    """What decides in each, where no budget is given: what was learned, or a constant policy that it was not
-    ahead of on held-out train documents."""
+    """For each checkpoint, the policy that decides without a budget.
+
+    It is the learned one, or a constant policy that the learned one was not ahead of on held-out train
+    documents.
+    """
 
     def __str__(self) -> str:
         deciding = ", ".join(f"{name} {n}" for name, n in Counter(self.deciding).most_common())
@@ -139,12 +142,12 @@ def train(
     tensorboard: options.Tensorboard = False,
     on_progress: Progress | None = None,
 ) -> TrainingReport:
-    """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
+    """Trains the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
 
     `rlfocal train --help` describes the parameters; `force` trains again what is trained already.
     `rl_focal+task`: the agents of `rl_focal` that read the tasks' names, which are hidden from all others.
-    With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
-    Raises InputError for another method, and as `evaluate` does.
+    With `tensorboard`, each checkpoint gets a folder of its name beside it that TensorBoard reads. Raises
+    InputError for another method, and as `evaluate` does.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     own = method.removesuffix(PLUS_TASK)

@@ -1,4 +1,4 @@
-"""What `rl_focal` gained over the best single model of pools like one: measured once, looked up here."""
+"""Measured gains of `rl_focal` over the best single model, looked up for pools similar to one."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ SOURCE = "docs/research.md#by-how-many-labels-does-it-pay"
 
 
 class Room(NamedTuple):
-    """What there is to gain in a pool, as shares of documents."""
+    """What a pool can gain by asking several models, as shares of documents."""
 
     ceiling: float
-    """How much more often any model is right than the best one."""
+    """How much more often some model is right than the best single model."""
     spread: float
     """How much more often the best model is right than the median one."""
 
 
 def room(correct: Bools) -> Room:
-    """Of which models are right on which documents (T, N)."""
+    """The possible gain of a pool, from which models are right on which documents (T, N)."""
     alone = correct.mean(axis=0)
     best = float(alone.max())
     return Room(float(correct.any(axis=1).mean()) - best, best - float(np.median(alone)))
 
 
 class MeasuredGain(NamedTuple):
-    """The mean gain in accuracy over several pools with such a ceiling, fitted to so many labels."""
+    """The mean measured gain in accuracy over several pools with a similar ceiling, at one number of
+    labels."""
 
     labels: int
     low_ceiling: float
     high_ceiling: float
     pools: int
     gain: tuple[float, float, float]
-    """The mean and the ends of its 95 % interval over pools, as fractions."""
+    """The mean, and the ends of its 95 % interval over pools, as fractions."""
 
     def sentence(self, here: Room, n_labels: int) -> str:
-        """It said of a pool with `n_labels` train documents."""
+        """A sentence on this gain for a pool with `n_labels` train documents."""
         low, high = (percent(share, 0) for share in (self.low_ceiling, self.high_ceiling))
         return (
             f"Here any model is right {percent(here.ceiling, 0)} points more often than the best one, and "
@@ -53,13 +54,14 @@ class MeasuredGain(NamedTuple):
 
 
 def measured_gains() -> list[MeasuredGain]:
-    """All that were measured, as `make tables` wrote them."""
+    """All measured gains, as `make tables` wrote them."""
     text = (resources.files("rlfocal.evaluation") / "gains.json").read_text("utf-8")
     return [MeasuredGain._make((*row[:4], tuple(row[4]))) for row in json.loads(text)]
 
 
 def gain_of_like_pools(here: Room, n_labels: int) -> MeasuredGain:
-    """What was measured nearest to this: first the number of labels (as a ratio), then the ceiling."""
+    """The measured gain of the most similar pools: first by number of labels (as a ratio), then by
+    ceiling."""
 
     def distance(one: MeasuredGain) -> tuple[float, float]:
         outside = max(one.low_ceiling - here.ceiling, here.ceiling - one.high_ceiling, 0.0)

@@ -32,10 +32,13 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 BASELINE_METHOD = "best_single"
-"""What all others are compared with; methods that read the tasks' names with its `+task` form."""
+"""The method that all others are compared with.
+
+Methods that read the tasks' names are compared with its `+task` form.
+"""
 FLOOR_METHOD = "constant_choice"
 OMNISCIENT_METHODS = (CEILING_METHOD, "rl_focal_released")
-"""Methods that read outputs which they did not ask for: the ceiling, and one of earlier versions."""
+"""Methods that read outputs of models that they did not ask: the ceiling, and one of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -45,64 +48,69 @@ class LeaderboardRow:
     method: str
     runs: tuple[EvaluatedRun, ...]
     accuracy: float
-    """Mean over seeds, documents pooled."""
+    """The mean accuracy over seeds and all documents."""
     stderr_seeds: float | None
     """The standard error over seeds; None without seeds, or with one."""
     stderr_docs: float
     """The standard error over documents, sqrt(p (1 - p) / n)."""
     task_mean: float | None
-    """Unweighted mean over tasks; None if the benchmark has one task."""
+    """The unweighted mean of the tasks' accuracies; None if the benchmark has one task."""
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
-    """Paired difference of each of RL-Focal's methods to this one; none to itself or to a non-rival."""
+    """The paired differences of RL-Focal's methods to this one; empty for non-rivals.
+
+    No method is compared with itself.
+    """
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
-    """Rounds of calls that a document waits for; None if no run counted them."""
+    """The mean rounds of calls that a document waits for; None if no run counted them."""
     is_tuned: bool
-    """Whether its settings were searched."""
+    """Whether its settings were searched for."""
     settings: Mapping[str, Any]
-    """What was chosen; empty: the defaults."""
+    """The settings that the search chose; empty: the defaults."""
     deciding: tuple[tuple[str, int], ...] = ()
-    """(what decides, in how many fits), the most frequent first; empty for methods that are not trained, and
-    for runs of earlier versions."""
+    """(policy that decides, number of fits), the most frequent first; empty for methods that are not trained,
+    and for runs of earlier versions."""
     n_pools: tuple[int, ...] = ()
-    """How many different pools each run asked; none of runs of earlier versions."""
+    """The number of different pools that each run asked; empty for runs of earlier versions."""
     commonest_pool: float | None = None
-    """The share of documents on which it asked the pool that it asked most often, the mean over its runs."""
+    """The share of documents on which a run asked its most frequent pool, as a mean over runs."""
     unnamed: float = 0.0
-    """Share of documents that it gave an answer of none of the models that it asked."""
+    """The share of documents that got an answer which no asked model gave."""
     unnamed_right: float | None = None
-    """The share of answers by no asked model that are right; None without such answers."""
+    """The share of answers by no asked model that are right; None if there are none."""
 
     @property
     def chosen(self) -> str:
-        """The method's settings in words, for a tuned board."""
+        """The searched settings in words, for a tuned board."""
         if not self.is_tuned:
             return "no settings to tune"
         return ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items())) or "the defaults"
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is one of RL-Focal's methods."""
+        """Whether the method is one of RL-Focal's."""
         return is_ours(self.method)
 
     @property
     def has_one_seed(self) -> bool:
-        """Whether a seed matters to it and one was run: its intervals then leave out training luck."""
+        """Whether a seed changes the method and only one was run; its intervals then leave out training
+        luck."""
         return len(self.runs) == 1 and self.runs[0].seed is not None
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """What its choices depend on; empty also for a method that is registered no more."""
+        """What the method's choices depend on; empty also for a method that is no longer registered."""
         return reads_of(self.method)
 
 
 @dataclass(frozen=True)
 class SingleModel:
-    """One model of the pool alone on the same test documents, as the warehouse has its answers now."""
+    """The accuracy of one model of the pool alone on the same test documents, by its answers in the warehouse
+    now."""
 
     model: str
     n: int
@@ -122,32 +130,38 @@ class Board:
     per: str
     split: str
     reads_task: bool
-    """Whether these are the methods that read a task's name within one fit; apart from the reference that
-    does, best_single+task, no board mixes the two."""
+    """Whether its methods read a task's name within one fit.
+
+    No board mixes them with others, apart from the reference best_single+task.
+    """
     trials: int
     """The number of trials by which each method's settings were chosen on folds of train; 0: none."""
     other_pool: tuple[str, ...]
-    """The pool, if it is not the one that stands for the benchmark, its widest; else empty."""
+    """The pool, if it is not the benchmark's widest; else empty."""
     n: int
     """The number of test documents."""
     models: tuple[str, ...]
-    """The pool that every method here could choose from."""
+    """The pool that every method on the board could choose from."""
     snapshot: int
-    """The newest snapshot that a method here read."""
+    """The number of the newest snapshot that a method on the board read."""
     rows: tuple[LeaderboardRow, ...]
     """The methods by falling accuracy."""
     singles: tuple[SingleModel, ...]
     """The models that answered all n documents, by falling accuracy."""
     notes: tuple[str, ...]
     missing: tuple[str, ...] = ()
-    """Usual methods that were not evaluated on its data, so that the best rival may be among them."""
+    """Usual methods that were not evaluated on the board's data; the best rival may be among them."""
     n_none_right: int | None = None
-    """Test documents on which no model of the pool is right; None if answers of some are gone."""
+    """The number of test documents on which no model of the pool is right; None if some answers were
+    deleted."""
     split_note: str | None = None
-    """How train and test documents differ, where chance does not explain it."""
+    """A sentence on how train and test documents differ, where chance does not explain it; else None."""
     n_to_decide: int | None = None
-    """Test documents that decide between the best of RL-Focal's methods and the best rival, whatever their
-    difference is; None without both, and where seeds alone leave more open."""
+    """The number of test documents that would decide between the best of RL-Focal's methods and the best
+    rival, however they differ.
+
+    None without both, and where differences between seeds alone are too large.
+    """
 
     @property
     def key(self) -> BoardKey:
@@ -167,21 +181,22 @@ class Board:
 
     @property
     def best_accuracy(self) -> float:
-        """The best method's, the ceiling left out."""
+        """The accuracy of the best method, without the ceiling."""
         return max((s.accuracy for s in self.rows if s.method != CEILING_METHOD), default=0.0)
 
     @cached_property
     def ours(self) -> tuple[LeaderboardRow, ...]:
-        """RL-Focal's methods, in the order of their names."""
+        """RL-Focal's methods on the board, in the order of their names."""
         ours = (s for s in self.rows if s.is_ours)
         return tuple(sorted(ours, key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK))))
 
     @cached_property
     def rival(self) -> LeaderboardRow | None:
-        """The most accurate of the others: chosen on the test documents, so favoured by the choice.
+        """The most accurate of the other methods: chosen on the test documents, so favoured by the choice.
 
-        None that reads the tasks' names where others may not; a constant answer only if nothing ties with it.
-        Constant pools count once: with the size that their family chooses on train, if it was evaluated.
+        It is none that reads the tasks' names where others may not, and a constant answer only if nothing
+        ties with it. Constant pools count once: with the size that their family chooses on train, if it was
+        evaluated.
         """
         every = {s.method for s in self.rows}
         sized = {f"{name}:" for name in find_methods("constant_pool") if name in every}
@@ -204,13 +219,11 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: the boards of
-    these, with all other current runs on their data.
+    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`.
 
-    Methods that read the tasks' names have a board of their own.
-
-    A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
-    on other data are left out; a note says so.
+    `runs`: only the boards of these, with all other current runs on their data. Methods that read the tasks'
+    names have a board of their own. A board compares runs on equal data only: those of its newest run.
+    Methods and seeds that were evaluated on other data are left out; a note says so.
     """
     comparable = comparable_boards(warehouse, benchmarks, runs)
     return [make_board(warehouse, key, of_key) for key, of_key in comparable.items()]
@@ -219,9 +232,9 @@ def leaderboard(
 def comparable_boards(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> dict[BoardKey, ComparableRuns]:
-    """What the boards of `leaderboard` compare.
+    """The runs that the boards of `leaderboard` compare.
 
-    Registered benchmarks come in the register's order, then others by name.
+    Registered benchmarks come in the registry's order, then others by name.
     """
     runs_of = comparable_runs(warehouse, runs)
     wanted = [key for key in runs_of if benchmarks is None or key[0] in benchmarks]
@@ -275,17 +288,18 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
 
 
 def is_ours(method: str) -> bool:
-    """Whether it is one of RL-Focal's methods, shown the tasks' names or not."""
+    """Whether the method is one of RL-Focal's, with or without the tasks' names."""
     return method.removesuffix(PLUS_TASK) in RL_FOCAL
 
 
 def _is_rival(method: str) -> bool:
-    """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
+    """Whether RL-Focal's methods are compared with this method. They are also rivals of each other."""
     return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START_METHOD, TEAM_LOG_LINEAR)
 
 
 def _is_compared(method: str) -> bool:
-    """Whether RL-Focal's methods are shown above it: rivals, and what stands beside `rl_focal`."""
+    """Whether a difference of RL-Focal's methods to this one is shown: for rivals, and for controls beside
+    `rl_focal`."""
     return method not in (*OMNISCIENT_METHODS, *WITHOUT_TEXTS) and not method.startswith(SINGLE_PREFIX)
 
 
@@ -322,7 +336,7 @@ def _make_row(
 
 
 def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -> dict[str, Floats]:
-    """Whether each run was right, (T,): 1 right, 0 wrong, NaN for a document that it did not decide.
+    """By run, whether it was right on each document (T,): 1 right, 0 wrong, NaN where it did not decide.
 
     The documents are those that some run decided, by task and number.
     """
@@ -337,13 +351,14 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
 
 
 def _difference(hits: Floats, other_hits: Floats) -> Difference | None:
-    """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
+    """The difference of two methods (seeds × documents) on the documents that all seeds decided; None if
+    there are none."""
     decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
     return paired_difference(hits[:, decided], other_hits[:, decided]) if decided.any() else None
 
 
 def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
-    """As the board has it; `correct`: of each method, seeds × documents."""
+    """The board's `n_to_decide`; `correct`: by method, seeds × documents."""
     ours, rival = best_of_ours(board), board.rival
     if ours is None or rival is None:
         return None
@@ -354,7 +369,7 @@ def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
-    """The number of answers of each run that no asked model gave, and how many of these are right."""
+    """By run, the number of its answers that no asked model gave, and how many of these are right."""
     counted = warehouse.rows("SELECT run_id, n_unnamed, n_unnamed_right FROM unnamed_answers(?)", [runs])
     return {run: (n, n_right) for run, n, n_right in counted}
 

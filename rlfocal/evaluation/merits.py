@@ -1,4 +1,4 @@
-"""The field's figures of merit for every method of a board, and what each reaches at each budget."""
+"""Figures of merit for every method of a board, and the results of each method at each budget."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from warehouse.scripts import script
 
 @dataclass(frozen=True)
 class BudgetResult:
-    """One method held to one budget, averaged over its seeds."""
+    """The results of one method within one budget, averaged over its seeds."""
 
     budget: str
-    """The budget as text, as `Budget` writes it."""
+    """The budget as text, as `Budget.parse` reads it."""
     seeds: int
     accuracy: float
     stderr_docs: float
@@ -54,12 +54,12 @@ class BudgetResult:
     """Cents per 1,000 queries; None if a price is unknown."""
     mean_rounds: float | None
     strong_share: float | None = None
-    """The share of documents on which the most accurate model was asked; None if decisions are gone."""
+    """The share of documents on which the most accurate model was asked; None if decisions were deleted."""
 
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """One method at every budget that it was held to and can keep to."""
+    """The results of one method at every budget that it can keep to."""
 
     method: str
     points: tuple[BudgetResult, ...]
@@ -105,7 +105,8 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
 
 @dataclass(frozen=True)
 class TaskMean:
-    """One method's mean over tasks, as a fraction, with 95 % intervals over documents and over tasks."""
+    """The mean over tasks of one method's accuracy, as a fraction, with 95 % intervals over documents and
+    over tasks."""
 
     n_tasks: int
     by_documents: Interval
@@ -113,42 +114,45 @@ class TaskMean:
     by_tasks: Interval
     """The mean over tasks like these, with the interval if whole tasks vary."""
     above_by_documents: Difference | None
-    """The paired difference to best_single over documents; None for best_single itself or without it."""
+    """The paired difference to best_single over documents; None for best_single itself, and where it is not
+    on the board."""
     above_by_tasks: Difference | None
 
 
 @dataclass(frozen=True)
 class Merits:
-    """One method on one board; NaN where a figure is undefined or lacks a price, a budget or a rival."""
+    """The figures of merit of one method on one board; NaN where one is undefined or lacks a price, a budget
+    or a rival."""
 
     method: str
     accuracy: float
     gain: float
-    """Accuracy / best single - 1; its mean over data sets is PerfGain."""
+    """Accuracy / accuracy of best_single - 1; its mean over data sets is PerfGain."""
     cost_save: float
     gap_to_oracle: float
     pareto_distance: float
     aiq: float
-    """Over its budgets, the cheapest and the dearest model alone among the points."""
+    """The AIQ over the method's budgets; the cheapest and the dearest model alone are among the points."""
     apgr: float
-    """Over its budgets; the share is that of the documents on which it asks the best model."""
+    """The APGR over the method's budgets, by the share of documents on which it asks the best model."""
     cpt_50: float
     cpt_80: float
     ece: float
     """The expected calibration error of the probabilities of the method's answers."""
     brier: float
     selective: SelectiveFigures | None
-    """What answering only its likeliest answers costs; None if it states no probability."""
+    """The risk and coverage if only the likeliest answers are given; None if the method gives no
+    probability."""
     p_best_single: float
     """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
-    """The p-value of the difference to each of RL-Focal's methods."""
+    """The p-values of the differences to each of RL-Focal's methods."""
     over_tasks: TaskMean | None
     """The method's mean over tasks; None if the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
-    """All methods of the board in its order, the ceiling left out."""
+    """The figures of merit of all methods of the board in its order, without the ceiling."""
     rivals = [s for s in board.rows if s.method != CEILING_METHOD]
     by_name = {s.method: s for s in board.rows}
     baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING_METHOD)
@@ -184,7 +188,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
 
 
 def _summarise_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float, float, float]:
-    """AIQ, APGR and both CPTs; NaN without budgets, or where a price or a model alone is unknown.
+    """AIQ, APGR and both CPTs; NaN without budgets, or where a price or a single model's result is unknown.
 
     The weak model is the cheapest, the strong one the most accurate.
     """
@@ -216,7 +220,10 @@ def _adjust_p_values(
 
 
 def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str, float]:
-    """Distance to the front of all methods and single models, without free ones: 0 has no logarithm."""
+    """By method, the distance to the front of all methods and single models.
+
+    Those that cost nothing are left out, because 0 has no logarithm.
+    """
     points = {s.method: (s.cost, s.accuracy) for s in rivals if s.cost}
     points |= {f"single:{s.model}": (s.cost, s.accuracy) for s in board.singles if s.cost}
     if not points:
@@ -228,8 +235,8 @@ def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[st
 def _calibrations(
     warehouse: Warehouse, rows: Sequence[LeaderboardRow]
 ) -> dict[str, tuple[float, float, SelectiveFigures | None]]:
-    """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
-    state no probability."""
+    """By method, ECE, Brier score and selective figures over all seeds' answers; without methods that give no
+    probability."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in rows}
     by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
     by_method: dict[str, tuple[float, float, SelectiveFigures | None]] = {}
@@ -242,9 +249,8 @@ def _calibrations(
 
 
 def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tuple[Floats, Bools]]:
-    """The probability of each run's answer to each document, (T,), NaN where it has none, and whether it is
-    right.
-    """
+    """By run, the probability of its answer to each document (T,), NaN where it has none, and whether it is
+    right."""
     table = warehouse.query(script("queries/probabilities"), [list(runs)])
     owner = table["run_id"].to_numpy()
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
@@ -256,7 +262,7 @@ def _cost(row: LeaderboardRow) -> float:
 
 
 def average_over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
-    """Each method's mean over tasks, from documents that all its seeds decided; empty for one task."""
+    """By method, its mean over tasks, from documents that all its seeds decided; empty for a single task."""
     runs = {s.method: [run.run_id for run in s.runs] for s in board.rows}
     every = [run for of_method in runs.values() for run in of_method]
     about = (board.benchmark, every)

@@ -1,7 +1,7 @@
-"""Open-ended questions: no right choice, but a score for every model's answer (paper, appendix D).
+"""Open-ended questions: no choice is right, but every model's answer has a score (paper, appendix D).
 
 A Decider sends each document of a stream to one model, by past rewards. Unlike the appendix's, it learns from
-the scores of all models of a train document, not of the sampled ones alone.
+the scores of all models on a train document, not only of the sampled ones.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ FROM scores GROUP BY task, doc_id ORDER BY min(row)
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """T documents in the order of the stream, N models."""
+    """The scores of N models on T documents, in the order of the stream."""
 
     models: tuple[str, ...]
     """The N models in alphabetical order."""
     scores: Floats
     """(T, N) each model's score on each document; the higher the better"""
     is_train: Bools
-    """(T,) whether the document is a train one"""
+    """(T,) whether the document is a train document"""
 
 
 def read_scores(path: str | Path) -> ScoreTable:
@@ -89,15 +89,15 @@ class OpenEndedDecider:
     """A trained Decider for each of S seeds."""
 
     networks: tuple[nn.Sequential, ...]
-    """(B, 2N) -> (B, N) logits"""
+    """One network for each seed: from (B, 2N) observations to (B, N) logits."""
     mean: float
     """The mean of the train scores."""
     deviation: float
-    """The standard deviation of the train scores, 1 where they are all equal."""
+    """The standard deviation of the train scores; 1 where they are all equal."""
 
     @torch.no_grad()
     def choose(self, scores: Floats) -> Ints:
-        """(S, T) the model each seed routes a document to, the likeliest one; parameters do not change.
+        """(S, T) the model to which each seed routes a document, the likeliest one; parameters do not change.
 
         `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
         current model, and all earlier scores are average.
@@ -112,11 +112,11 @@ def train_decider(
     episodes: int = N_EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedDecider:
-    """Trains one Decider per seed on a stream of scores (T, N), which it goes through once per episode.
+    """Trains one Decider per seed on a stream of scores (T, N), which it passes once per episode.
 
-    The observation is [one-hot of the current model; all models' scores of the document before], the action
-    the model for this document, and the reward its score. An episode ascends the expected reward of the
-    documents in random order, at the states that the policy comes to. Scores are standardised over train, so
+    The observation is [one-hot of the current model; all models' scores of the document before]. The action
+    is the model for this document, and the reward its score. An episode ascends the expected reward of the
+    documents in random order, at the states that the policy reaches. Scores are standardised over train, so
     that their unit does not matter.
     """
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
@@ -135,7 +135,7 @@ def train_decider(
 def _train_network(
     rewards: Tensor, seed: int, episodes: int, on_progress: Callable[[float], None]
 ) -> nn.Sequential:
-    """One seed's network, from standardised scores (T, N)."""
+    """Trains one seed's network on standardised scores (T, N)."""
     generator, n_models = torch.Generator().manual_seed(seed), rewards.shape[1]
     network = mlp([2 * n_models, *HIDDEN_SIZES, n_models], generator)
     advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards)
@@ -151,7 +151,7 @@ def _train_network(
 
 @torch.no_grad()
 def _sample_observations(network: nn.Sequential, observations: Tensor, generator: torch.Generator) -> Tensor:
-    """(T, 2N) what is seen along the stream by a policy that samples its actions."""
+    """(T, 2N) the observations along the stream of a policy that samples its actions."""
     T, n_states, _ = observations.shape
     draws = torch.rand(T, 1, n_states - 1, generator=generator)
     _, states = _follow((_logits(network, observations) + gumbel_noise(draws)).argmax(-1))
@@ -159,7 +159,7 @@ def _sample_observations(network: nn.Sequential, observations: Tensor, generator
 
 
 def _logits(network: nn.Sequential, observations: Tensor) -> Tensor:
-    """(T, N+1, N) for each model that may be current, from (T, N+1, 2N)."""
+    """(T, N+1, N) logits for each model that may be current, from observations (T, N+1, 2N)."""
     logits: Tensor = network(observations.flatten(0, 1))
     return logits.view(*observations.shape[:2], -1)
 
@@ -169,7 +169,7 @@ def _standard(scores: Floats, mean: float, deviation: float) -> Tensor:
 
 
 def _observations(rewards: Tensor) -> Tensor:
-    """(T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
+    """(T, N+1, 2N) the observation o_t for each model that may be current at t; the last is for no model."""
     T, n_models = rewards.shape
     before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)
     current = one_hot(torch.arange(n_models + 1), n_models + 1)[:, :-1].float().expand(T, -1, -1)
@@ -177,9 +177,10 @@ def _observations(rewards: Tensor) -> Tensor:
 
 
 def _follow(choices: Tensor) -> tuple[Ints, Ints]:
-    """(T,) the models chosen and those that were current then, from what each current model leads to.
+    """(T,) the chosen models, and the models that were current then.
 
-    `choices` is (T, N+1). Knowing every choice beforehand leaves a look-up a step, not a forward pass.
+    `choices` (T, N+1) is what each current model leads to. With all choices known beforehand, a step is a
+    look-up, not a forward pass.
     """
     chosen: list[int] = []
     states, state = [], choices.shape[1] - 1
@@ -192,7 +193,7 @@ def _follow(choices: Tensor) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class OpenEndedReport:
-    """Mean scores over test documents."""
+    """Mean scores over test documents, of the Decider and of what it is compared with."""
 
     n_train: int
     n_test: int
@@ -204,15 +205,15 @@ class OpenEndedReport:
     above_best_single: Difference
     """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
     picked: dict[str, float]
-    """Share of (document, seed) pairs that each model was picked for."""
+    """By model, the share of (document, seed) pairs for which it was picked."""
     best_single: str
     """The model with the highest mean train score; ties: the alphabetically first."""
     singles: dict[str, float]
-    """The mean score of each model alone."""
+    """By model, its mean score alone."""
     random: float
-    """A model drawn anew for every document, in expectation."""
+    """The expected mean score of a model drawn anew for every document."""
     oracle: float
-    """The best model of every document: a ceiling."""
+    """The mean score of the best model for every document, which is a ceiling."""
 
 
 def evaluate_scores(

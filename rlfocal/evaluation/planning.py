@@ -1,4 +1,5 @@
-"""What to evaluate: which documents train and test, by which method, and what identifies each run."""
+"""Plans an evaluation: which documents are train and test, which methods decide, and what identifies each
+run."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def _read_part(text: str) -> tuple[int, int]:
 
 
 TRIALS_KEY = "tuned"
-"""The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""
+"""The key in `evaluations.settings` that holds the number of trials by which the settings were chosen."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,16 @@ class Setup:
     warehouse: Warehouse
     dataset: Dataset
     request: EvaluationRequest
-    """What is evaluated, under one protocol."""
+    """The request: what is evaluated, under one protocol."""
 
     @cached_property
     def settings(self) -> Settings:
-        """Settings by method, and under "" those of every method that has them."""
+        """Settings by method; under "", settings for every method that has them."""
         return parse_settings(self.request.settings or ())
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
-        """Budgets to hold methods to, where they allow it, besides their run without one."""
+        """The budgets that methods are held to, where they can be, beside their run without one."""
         return tuple(dict.fromkeys(map(Budget.parse, self.request.budgets or ())))
 
     @cached_property
@@ -109,16 +110,16 @@ class Setup:
 
     @property
     def train_sizes(self) -> list[int]:
-        """Train rows of each group."""
+        """The number of train rows of each group."""
         return [int((mask & self.dataset.is_train).sum()) for mask in self.groups]
 
     @property
     def store(self) -> CheckpointStore:
-        """The folder that keeps trained agents."""
+        """The folder of trained agents, and whether saved ones are used."""
         return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.request.force)
 
     def progress(self, title: str) -> Callable[[float], None] | None:
-        """Turns the share of each fit, one group after the other, into the share of all."""
+        """A function that turns the share of each fit, one group after the other, into the share of all."""
         on_progress, finished, parts = self.request.on_progress, 0, len(self.groups)
         if on_progress is None:
             return None
@@ -133,7 +134,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method to be evaluated, as its rows call it."""
+    """A method to be evaluated, under the name that its rows have."""
 
     name: str
     method: Method
@@ -142,13 +143,13 @@ class Candidate:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that differ from the method's defaults, as JSON can hold them."""
     has_budgets: bool = False
-    """Whether it can be held to a budget."""
+    """Whether the method can be held to a budget."""
     reads_task: bool = False
-    """Whether it is shown the tasks' names."""
+    """Whether the method sees the tasks' names."""
     tuned: str = ""
-    """The search that its settings come from; empty: they are given."""
+    """The search that chooses its settings, as text; empty: they are given."""
     tune: Callable[[], tuple[Method, Mapping[str, Any]]] | None = None
-    """Runs that search: the method with what it chose, and what its rows say of it."""
+    """Runs that search; returns the method with the chosen settings, and what its rows say of them."""
 
     def runs(self, setup: Setup) -> list[Run]:
         """One run per seed and budget, those without a budget first. Nothing is fitted."""
@@ -175,17 +176,18 @@ class Candidate:
         return [Run(seed=seed, budget=budget, **shared) for budget in budgets for seed in seeds]
 
     def run_ids(self, setup: Setup) -> list[str]:
-        """The ids of its runs."""
+        """The ids of the candidate's runs."""
         return [run.run_id for run in self.runs(setup)]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What identifies one run of one method: everything that its rows depend on."""
+    """The identity of one run of one method: everything that its rows depend on."""
 
     benchmark: str
     method: str
-    """`single:<model>` with the model's first name: renaming it does not make a new run."""
+    """The method's name; `single:<model>` has the model's first name, so that renaming it does not make a new
+    run."""
     study: str | None
     settings: str
     protocol: str
@@ -197,14 +199,15 @@ class Run:
     """The dataset's fingerprint."""
     prices: tuple[float, ...]
     name: str = field(repr=False)
-    """What `evaluations.method` calls the method."""
+    """The method's name in `evaluations.method`."""
     split: str = field(default=GIVEN_SPLIT, repr=False)
-    """Part of the data, so of the run already."""
+    """The split; not part of the identity, because the data are."""
     budget: Budget | None = field(default=None, repr=False)
     tuned: str = field(default="", repr=False)
     """The search that chose the run's settings, as text; empty if none did."""
     chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the search chose, and the number of its trials under TUNED; it depends on all the rest."""
+    """The settings that the search chose, and the number of its trials under TRIALS_KEY; they depend on all
+    the other fields."""
 
     @property
     def every_setting(self) -> dict[str, Any]:
@@ -213,14 +216,17 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """Equal for equal runs."""
+        """The id of the run; equal for equal runs."""
         more = "" if self.budget is None else f" within {self.budget}"
         more += f" tuned by {self.tuned}" if self.tuned else ""
         return sha256((repr(self) + more).encode()).hexdigest()[:16]
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Reads `method.setting=value`, or `setting=value` for every method that has it. Raises InputError."""
+    """Reads `method.setting=value`, or `setting=value` for every method that has it.
+
+    Raises InputError for other text.
+    """
     parsed: dict[str, dict[str, str]] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -270,7 +276,7 @@ def group_rows(dataset: Dataset, per: Per) -> list[Bools]:
 
 
 def hide_names(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False) -> Dataset:
-    """The rows as a method sees them: unless it reads `tasks`, their names are hidden.
+    """The rows as a method sees them: the tasks' names are hidden, unless it reads `tasks`.
 
     Where each group is of one task, a policy is fitted to that task anyway, and the names stay.
     """

@@ -39,7 +39,7 @@ PROMISE_LEGEND = (
 
 
 MAX_TASKS_NAMED = 5
-"""Tasks that a warning names."""
+"""The most tasks that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class PromiseRecord:
     p_value: float | None
     state: str
     warning: str | None = None
-    """Why it may not hold on the test documents although train shows it; None: no reason is known."""
+    """Why the promise may not hold on the test documents; None if no reason is known."""
 
 
 def table_of(promises: Sequence[PromiseRecord]) -> Table:
-    """The promises as people read them."""
+    """The table of promises, for people to read."""
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
     table = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
     for promise in promises:
@@ -79,7 +79,7 @@ def table_of(promises: Sequence[PromiseRecord]) -> Table:
 
 
 def check_promising(request: EvaluationRequest) -> None:
-    """Raises InputError for target errors that no run of the request could promise."""
+    """Raises InputError for target errors that no run of the request can promise."""
     for text in request.target_errors or ():
         share(text)
     if request.target_errors and (request.protocol != "frozen" or request.tune):
@@ -90,7 +90,8 @@ def check_promising(request: EvaluationRequest) -> None:
 
 
 def find_warning(setup: Setup, run_id: str) -> str | None:
-    """Why what train shows may not hold on test documents of a run, in words; None: no reason is known."""
+    """A sentence on why train may say nothing about the test documents of a run; None if no reason is
+    known."""
     data = setup.dataset
     unseen = sorted(set(data.test.tasks.tolist()) - set(data.train.tasks.tolist()))
     if not unseen:
@@ -104,7 +105,7 @@ def find_warning(setup: Setup, run_id: str) -> str | None:
 
 
 def warnings_of(promises: Sequence[PromiseRecord]) -> list[str]:
-    """What stands beside promises that were made all the same, each once."""
+    """The warnings beside promises that were made all the same, each once."""
     made = (p.warning for p in promises if p.threshold is not None)
     return list(dict.fromkeys(warning for warning in made if warning))
 
@@ -121,7 +122,7 @@ def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) 
 
 
 def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> None:
-    """Makes the promises of a method's stored runs that are not made yet, and tests them on the test rows.
+    """Makes the promises of a method's stored runs that are missing, and tests them on the test rows.
 
     Each seed is fitted three times more, on two thirds of train. Nothing is promised of a ceiling.
     """
@@ -166,18 +167,17 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
 
 @dataclass(frozen=True)
 class PromiseChecks:
-    """What a look at all promises found."""
+    """The outcome of testing all promises again."""
 
     promises: tuple[PromiseRecord, ...]
     withdrawn: tuple[PromiseRecord, ...]
-    """Promises that held before this look, and are withdrawn by it."""
+    """Promises that held before, and that this check withdraws."""
     untested: tuple[str, ...]
-    """Promises that cannot be tested, each with the reason."""
+    """Sentences on promises that cannot be tested, each with the reason."""
 
 
 def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> PromiseChecks:
-    """Tests every promise that stands on the answers and labels of now, where these are not those of its
-    last look.
+    """Tests every promise in force on today's answers and labels, if these changed since its last test.
 
     The policy is the one that the promise was made of, fitted on the rows of its snapshot.
     """
@@ -205,7 +205,7 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Pro
 
 
 def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord, ...]:
-    """The promises that broke after this snapshot was made, by whatever command."""
+    """The promises that broke after this snapshot was made, in any command."""
     asked = (
         "SELECT p.run_id, p.target FROM promises AS p, warehouse.snapshots() AS s "
         "WHERE s.snapshot_id = $1 AND p.state = $2 AND p.looked_at > s.snapshot_time"
@@ -215,7 +215,7 @@ def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord,
 
 
 def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *, tasks: bool) -> None:
-    """Writes the thresholds that a run was promised beside its checkpoint, where a Router finds them."""
+    """Writes the promised thresholds of a run beside its checkpoint, where a Router finds them."""
     if not (isinstance(method, RLFocal) and method.store and len(setup.groups) == 1):
         return
     stored = stored_promises(setup.warehouse, [run_id])
@@ -236,7 +236,7 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
 def _look_at_run(
     warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Callable[..., Dataset]
 ) -> None:
-    """Looks once more at the promises of one run, unless nothing has changed since their last looks."""
+    """Tests the promises of one run again, unless nothing has changed since their last test."""
     first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
     [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [first.run_id])
@@ -277,7 +277,7 @@ def _look_at_run(
 
 
 def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
-    """Documents, those answered at or above the threshold, and the wrong ones of these."""
+    """The numbers of documents, of answers at or above the threshold, and of wrong ones among these."""
     answered: Bools = own_or_agreement(decisions, test) >= threshold
     return len(test), int(answered.sum()), int((answered & ~test.is_right(decisions.predictions)).sum())
 
@@ -285,7 +285,8 @@ def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float
 def count_stored_above(
     warehouse: Warehouse, benchmark: str, run_id: str, threshold: float
 ) -> tuple[int, int, int]:
-    """A stored run's documents, those answered at or above the threshold, and the wrong ones of these."""
+    """For a stored run, the numbers of documents, of answers at or above the threshold, and of wrong ones
+    among these."""
     asked = (
         "SELECT count(*), count_if(probability >= $3), count_if(probability >= $3 AND NOT correct) "
         "FROM decisions WHERE benchmark = $1 AND run_id = $2"
@@ -297,7 +298,7 @@ def count_stored_above(
 def _make_look(
     run_facts: Mapping[str, object], promise: Promise, look: int, data: str, snapshot: int
 ) -> dict[str, object]:
-    """A row of `promise_looks`."""
+    """A row of `promise_looks`: one test of a promise."""
     return {
         **run_facts, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
         "answered": promise.answered, "wrong": promise.wrong, "data": data, "snapshot": snapshot,
@@ -306,7 +307,7 @@ def _make_look(
 
 
 def _write(warehouse: Warehouse, benchmark: str, looks: Sequence[dict[str, object]]) -> None:
-    """All or none; a promise that is made anew takes the place of the earlier one."""
+    """Writes tests of promises: all or none. A promise that is made anew replaces the earlier one."""
     if not looks:
         return
     anew = [[look["run_id"], look["target"]] for look in looks if look["look"] == 0]

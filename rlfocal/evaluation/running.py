@@ -1,4 +1,4 @@
-"""Runs methods on one benchmark's test rows, unless the warehouse has what they decided."""
+"""Runs methods on one benchmark's test rows, unless the warehouse has their decisions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ EVALUATION_MODULES = (
     "scipy.optimize",
     "sklearn.linear_model",
 )
-"""What most methods import, imported once."""
+"""Modules that most methods import; they are imported once for all processes."""
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """What `evaluate` found, computed now or already there."""
+    """The runs of an evaluation, computed now or stored before."""
 
     rows: tuple[Evaluation, ...]
     ran: tuple[str, ...]
@@ -50,9 +50,9 @@ class EvaluationReport:
     left_out: tuple[tuple[str, str], ...]
     """(model, reason) of the models that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(method, why) of those that the data do not allow, unless they were asked for by name."""
+    """(method, reason) of the methods that the data do not admit, unless they were asked for by name."""
     warnings: tuple[str, ...] = ()
-    """Why promises that were made may not hold."""
+    """Sentences on why promises that were made may not hold."""
 
     def remarks(self) -> list[str]:
         """The warnings, and one sentence for each reason why models and methods are left out."""
@@ -88,14 +88,14 @@ def evaluate(
     beside: Sequence[str] | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
+    """Fits each method on train rows, decides on test rows, and stores evaluations and decisions.
 
     For example `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`. `EvaluationRequest` and
-    `rlfocal evaluate --help` describe the parameters.
-    Unless `force`, a run that the warehouse already has (same data, method, seed, protocol) is not repeated,
-    and trained agents are not trained again. Settings that `tune` finds hold for all seeds and budgets.
-    RL-Focal always runs with the reference policies and, if all methods run, with the best constant pools of
-    its size. Raises InputError for a wrong name and for data that cannot be split.
+    `rlfocal evaluate --help` describe the parameters. Unless `force`, a run that the warehouse already has
+    (same data, method, seed, protocol) is not repeated, and trained agents are not trained again. Settings
+    that `tune` finds hold for all seeds and budgets. RL-Focal always runs with the reference policies and, if
+    all methods run, with the best constant pools of its size. Raises InputError for a wrong name and for data
+    that cannot be split.
     """
     request = EvaluationRequest(
         benchmark,
@@ -119,10 +119,10 @@ def evaluate(
 
 
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> EvaluationReport:
-    """Evaluates as `evaluate` does, in a process of its own, since Python runs one thread at a time.
+    """Evaluates as `evaluate` does, in a process of its own, because Python runs one thread at a time.
 
-    Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with
-    what went wrong there, in a sentence.
+    Also stores the explanation of the first seed of RL-Focal's agents, which the report shows. Raises
+    RunError with what went wrong there, in one sentence.
     """
     reports: list[EvaluationReport] = []
 
@@ -150,7 +150,7 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -
 
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
-    """Keeps what RL-Focal's agents learned, unless it is kept."""
+    """Stores the explanations of RL-Focal's agents that are missing."""
     for row in find_unexplained(warehouse, request, report):
         explain(
             warehouse,
@@ -166,7 +166,7 @@ def _explain(warehouse: Warehouse, request: EvaluationRequest, report: Evaluatio
 def find_unexplained(
     warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport
 ) -> list[Evaluation]:
-    """Rows of RL-Focal's agents of which is not kept what they learned; of given settings, nothing is."""
+    """Rows of RL-Focal's agents whose explanation is not stored; runs with given settings get none."""
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return []
     ours = [row for row in report.rows if row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)]
@@ -230,7 +230,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
 
 
 def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
-    """The methods that run when none is named, and why others of these and constant pools do not."""
+    """The methods that run by default, and why some usual methods and constant pools do not."""
     data, request = setup.dataset, setup.request
     usual = _select_methods(request, methods_for(len(data.models), data.kind, request.protocol))
     usual = [*usual, *(request.beside or ())]
@@ -244,13 +244,13 @@ def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
 
 
 def _select_methods(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
-    """The methods without those of other packages that a regeneration's pool does not name."""
+    """The names without methods of other packages that a regeneration's pool does not name."""
     asked = request.beside
     return [name for name in names if asked is None or name in asked or not entry_of(name).package]
 
 
 def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The constant pools, of these, of as many models as these runs ask on average."""
+    """Among `names`, the constant pools of as many models as these runs ask on average."""
     size = round(fmean(row.mean_pool_size for row in read_runs(warehouse, runs) if row.task == "*"))
     return [f"{name}:{max(size, 1)}" for name in names]
 
@@ -258,7 +258,7 @@ def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequenc
 def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
     """Runs every method in a process of its own, at most `at_once` at a time, and stores the results.
 
-    If one fails, raises RunError once all have ended; what the others stored stays.
+    If one fails, raises RunError once all have ended. Stored results of the others stay.
     """
     data, on_progress = setup.dataset, setup.request.on_progress
     request = replace(setup.request, models=data.models, on_progress=None)

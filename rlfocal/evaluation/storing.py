@@ -1,4 +1,4 @@
-"""What runs decided, in the tables `evaluations`, `decisions` and `training_history`: stored and read."""
+"""Stores and reads the results of runs, in the tables `evaluations`, `decisions` and `training_history`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class Evaluation:
     task: str
     method: str
     study: str | None
-    """The study that it is part of; None on the leaderboard."""
+    """The study that the run is part of; None for runs on the leaderboard."""
     settings: dict[str, Any]
-    """What differs from the method's defaults; under TUNED, how many trials chose it, if any did."""
+    """The settings that differ from the method's defaults; under TRIALS_KEY, how many trials chose them, if
+    any did."""
     protocol: str
     seed: int | None
     per: str
@@ -41,24 +42,24 @@ class Evaluation:
     cost: float | None
     """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float
-    """The seconds that this seed's fit took (almost none for agents that were trained before), and its
-    decisions."""
+    """The seconds that this seed's fit and decisions took; almost none for agents that were trained
+    before."""
     snapshot: int
     models: list[str]
     data: str
-    """Equal for runs on equal rows."""
+    """The fingerprint of the data: equal for runs on equal rows."""
     created_at: datetime
-    """The time when the run was last requested after one on other rows."""
+    """The time when the run was last requested, after one on other rows."""
     budget: str | None = None
-    """The budget the method was held to; None: it ran without one."""
+    """The budget that the method was held to; None: none."""
     mean_rounds: float | None = None
-    """Rounds of calls a document waited for, on average."""
+    """The mean number of rounds of calls that a document waited for."""
     deciding: list[str] | None = None
-    """What decides in each fit of a trained method; None for other methods and with a budget."""
+    """The policy that decides in each fit of a trained method; None for other methods and with a budget."""
     n_pools: int | None = None
-    """How many different pools it asked; None for runs of earlier versions."""
+    """The number of different pools that the run asked; None for runs of earlier versions."""
     commonest_pool: float | None = None
-    """The share of documents on which it asked the pool that it asked most often."""
+    """The share of documents on which the run asked its most frequent pool."""
 
 
 def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
@@ -81,12 +82,12 @@ def stored_runs(setup: Setup) -> set[str]:
 
 
 def stored_split(split: str) -> str:
-    """What `evaluations.split` calls it."""
+    """The value of `evaluations.split` for a split."""
     return "test" if split == GIVEN_SPLIT else split
 
 
 def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
-    """Remember runs that their budget rules out, so that they are not tried again."""
+    """Stores that runs are ruled out by their budget, so that they are not tried again."""
     rows = [
         {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
         for run in runs
@@ -96,19 +97,19 @@ def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
 
 
 class Result(NamedTuple):
-    """What one run decided, and what is stored with it."""
+    """The decisions of one run, and what is stored with them."""
 
     run: Run
     decisions: Decisions
     curves: Sequence[dict[str, object]]
-    """Rows of `training_history`, without what the run says."""
+    """Rows of `training_history`, without the columns that the run gives."""
     seconds: float
     deciding_policies: Sequence[tuple[Bools, str]] = ()
-    """For each fit: the test documents (T,) that it decided, and which policy decides in it."""
+    """For each fit, the test documents (T,) that it decided, and the policy that decides in it."""
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
-    """Replace the rows of the results' runs, of one method, in all tables, in one transaction."""
+    """Replaces the rows of the results' runs, all of one method, in all tables, in one transaction."""
     if not results:
         return
     read_at, docs_digest = _describe_snapshot(warehouse, dataset)
@@ -137,7 +138,7 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
 
 
 def renew(setup: Setup, run_ids: Sequence[str]) -> None:
-    """Runs that were asked for again, after runs on other rows or corrections, become the newest again."""
+    """Makes runs the newest again that were requested again, after runs on other rows or corrections."""
     warehouse, data = setup.warehouse, setup.dataset
     newest = warehouse.rows(
         "SELECT arg_max(data, created_at) FROM evaluations "
@@ -175,7 +176,8 @@ def online_updates(decisions: Decisions) -> list[dict[str, object]]:
 
 
 def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime | None, str | None]:
-    """When the snapshot that was read was made, and a digest of its documents; None if it has expired."""
+    """The time of the snapshot that was read, and a digest of its documents; None for a snapshot that has
+    expired."""
     asked = "SELECT snapshot_time FROM warehouse.snapshots() WHERE snapshot_id = ?"
     for (read_at,) in warehouse.rows(asked, [dataset.snapshot]):
         [(digest,)] = warehouse.rows(
@@ -190,7 +192,7 @@ def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime
 def find_deciding_policies(
     dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
 ) -> list[tuple[Bools, str]]:
-    """What decides in each group's policy, with the group's test documents; empty for untrained methods."""
+    """For each group, its test documents and the policy that decides on them; empty for untrained methods."""
     named = [
         (mask[~dataset.is_train], find_fallback(policy))
         for mask, policy in zip(groups, policies, strict=True)
@@ -273,5 +275,5 @@ def _make_decision_rows(run: Run, dataset: Dataset, decisions: Decisions) -> pa.
 
 
 def _rounds(decisions: Decisions) -> Ints:
-    """(T, N) in which round each model was asked, 0 for none."""
+    """(T, N) the round in which each model was asked; 0 for none."""
     return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds

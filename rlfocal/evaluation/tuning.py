@@ -28,40 +28,44 @@ _log = logging.getLogger(__name__)
 
 TUNING_FOLDS = 3
 MAX_CALL_RATIO = 1.1
-"""The most models that a trial may ask, over the defaults' number: accuracy must not be bought by calls."""
+"""The most models that a trial may ask, relative to the defaults' number: accuracy must not be bought by
+calls."""
 _SIGNIFICANT_DIGITS = 3
-"""Significant digits of a setting, so that tables show exactly what ran."""
+"""The significant digits of a setting, so that tables show exactly what ran."""
 SEARCH_REVISION = 1
-"""A number that rises whenever the same search would choose other settings."""
+"""Raise it when the same search would choose other settings."""
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Search:
-    """The search for one method's settings, and all that its trials depend on."""
+    """The search for one method's settings, with all that its trials depend on."""
 
     name: str
     make: Callable[[Settings], Method]
-    """The function that makes the method with these settings, beside the fixed ones."""
+    """The function that makes the method with given settings, beside the fixed ones."""
     space: Mapping[str, Space]
     train: Dataset
     per: Per = "benchmark"
     protocol: str = "frozen"
-    """Online, each fold is a stream whose labels are revealed one by one, and its accuracy prequential."""
+    """The protocol.
+
+    Online, each fold is a stream whose labels are revealed one by one, and its accuracy is prequential.
+    """
     whole_tasks: bool = False
     """Whether folds hold out whole tasks (`holds_out_tasks`)."""
     fixed: Settings | None = None
-    """Settings that are not searched, in the name of the journal alone."""
+    """Settings that are not searched; they only enter the journal's name."""
     tasks: bool = False
-    """Whether the method is shown the tasks' names."""
+    """Whether the method sees the tasks' names."""
 
     @cached_property
     def folds(self) -> list[Dataset]:
         return inner_folds(self.train, self.per, whole_tasks=self.whole_tasks)
 
     def journal(self, folder: Path) -> Path:
-        """The file of its trials, named by everything they depend on."""
+        """The file of the search's trials, named by everything they depend on."""
         sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
@@ -79,7 +83,7 @@ class Search:
         return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
 
     def judge(self, settings: Settings) -> TuningScore:
-        """How often the method is right with these settings on documents that it was not fitted on."""
+        """The score of settings on documents that the method was not fitted on."""
         is_right = np.zeros(len(self.train), dtype=np.bool_)
         calls = 0
         for fold in self.folds:
@@ -96,12 +100,12 @@ class Search:
 
 
 class TuningScore(NamedTuple):
-    """The result of settings on held-out train documents."""
+    """The score of settings on held-out train documents."""
 
     is_right: Bools
     """(T,) whether each held-out answer is right"""
     calls: float
-    """Models asked per document."""
+    """The mean number of models asked per document."""
 
 
 class TunedSettings(NamedTuple):
@@ -112,12 +116,12 @@ class TunedSettings(NamedTuple):
     accuracy: float
     """The accuracy of these settings on held-out train documents."""
     default: float
-    """The accuracy of the defaults there."""
+    """The accuracy of the defaults on held-out train documents."""
     trials: int
 
 
 def holds_out_tasks(dataset: Dataset) -> bool:
-    """Whether most test documents are of tasks that train lacks: then folds must ask the same of a method."""
+    """Whether most test documents are of tasks that train lacks: folds must then hold out tasks, too."""
     return bool(np.isin(dataset.test.tasks, dataset.train.tasks).mean() < 0.5)
 
 
@@ -158,10 +162,10 @@ def tune(
 ) -> TunedSettings:
     """Runs the trials that the search's journal in `folder` lacks, and chooses the settings.
 
-    The first trial is the defaults. The best of the others takes their place if it is right more often by
-    more than the standard error of the paired difference over documents, and asks at most MOST_CALLS times
-    as many models. `force` starts over. Raises InputError for a damaged journal, and what the method raises
-    with its defaults; other settings that cannot work are logged, and lose.
+    The first trial is the defaults. The best of the others replaces them if it is right more often by more
+    than the standard error of the paired difference over documents, and asks at most MAX_CALL_RATIO times as
+    many models. `force` starts over. Raises InputError for a damaged journal, and the method's error with its
+    defaults. Other settings that cannot work are logged, and lose.
     """
     journal = search.journal(folder)
     if force:
@@ -208,7 +212,7 @@ def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
 def _run_trial(
     study: Any, search: Search, distributions: Mapping[str, Any], n: int, most_calls: float
 ) -> None:
-    """Draws the n-th trial's settings, and stores what they reach."""
+    """Draws the n-th trial's settings, and stores their score."""
     from optuna.samplers import TPESampler
 
     # Seeded by the number of finished trials, so that a killed search ends like an uninterrupted one.
@@ -227,7 +231,7 @@ def _run_trial(
 
 
 def _attributes(settings: Settings, judged: TuningScore) -> dict[str, Any]:
-    """What a trial keeps beside its value."""
+    """The attributes that are stored with a trial, beside its value."""
     right = "".join(map(str, judged.is_right.astype(int).tolist()))
     return {"settings": dict(settings), "right": right, "calls": judged.calls}
 
@@ -247,7 +251,7 @@ def _round(value: Any) -> Any:
 
 
 def _open(journal: Path) -> Any:
-    """The study in that file, made if there is none. Raises InputError for a damaged journal."""
+    """The study in a journal, created if there is none. Raises InputError for a damaged journal."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -270,17 +274,18 @@ def _open(journal: Path) -> Any:
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Drops an incomplete last line after a kill or a full disk: Optuna would append to it and fail."""
+    """Drops an incomplete last line after a kill or a full disk, because Optuna would append to it and
+    fail."""
     content = journal.read_bytes() if journal.exists() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def _list_finished(study: Any) -> list[Any]:
-    """Trials that have a value, in order; killed ones have none."""
+    """The trials that have a value, in order; killed ones have none."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
 
 
 def _hits(trial: Any) -> Floats:
-    """(T,) 1 where it was right."""
+    """(T,) 1 where a trial's method was right, else 0."""
     return np.array(list(trial.user_attrs["right"]), dtype=np.float64)

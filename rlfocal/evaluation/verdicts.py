@@ -1,4 +1,4 @@
-"""What a benchmark says of RL-Focal's methods: each beside the best rival, a row each."""
+"""The verdicts on RL-Focal's methods on a benchmark: a row for each, beside the best rival."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 LEVEL_MARGIN = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
 BY_TASK = "best_single+task"
-"""A reference: it costs one call, where tasks are told."""
+"""A reference method: it costs one call, and needs the tasks' names."""
 MAX_VERDICT_ROWS = 6
-"""How many methods are shown of a board without RL-Focal's."""
+"""The most methods that are shown of a board without RL-Focal's."""
 COLUMN_MEANINGS = {
     "acc %": "share of test documents answered right",
     "asked": "models asked per document, on average",
@@ -28,13 +28,13 @@ COLUMN_MEANINGS = {
     "points vs rival": "accuracy above that of the best rival, with the 95 % interval paired over test "
     "documents and seeds",
 }
-"""What the headings of a table of verdicts mean, without their arrows."""
+"""By heading of a table of verdicts, without its arrow, what it means."""
 TERMINAL_LEGEND = (
     "asked: models asked per document; ¢/1k: cents per 1,000 queries; [low, high]: the 95 % interval. "
     "level: within ±3 points of the best rival; undecided: the interval is wider. The rival is the best on "
     "these test documents. `rlfocal methods NAME` explains a method, docs/glossary.md the words."
 )
-"""What a terminal says below a table of verdicts."""
+"""The line below a table of verdicts in a terminal."""
 VERDICT_LEGEND = (
     "↑: more is better, ↓: less is. level: the interval holds 0 and is within ±3 points; undecided: it holds "
     "0 and is wider. The best rival is best on these test documents, which favours it; best so far: usual "
@@ -50,11 +50,11 @@ METHOD_SENTENCES = {
     "gated_log_linear": "a gate asks a few models, whose weighted log-probs decide",
     CEILING_METHOD: "right where any model is: a ceiling, no method",
 }
-"""The best known methods, in fewer words than the register's."""
+"""By well-known method, a description in fewer words than the registry's."""
 
 
 def verdict(difference: Interval | None) -> str:
-    """How one stands to another, by the interval of their difference; empty without one."""
+    """The verdict word on a difference, from its interval; empty if there is none."""
     if difference is None:
         return ""
     if -LEVEL_MARGIN <= difference.low <= 0 <= difference.high <= LEVEL_MARGIN:
@@ -69,7 +69,7 @@ def verdict_table(
     named: Collection[str] = (),
     before: Mapping[tuple[BoardKey, str], float] | None = None,
 ) -> Table:
-    """A table of each board: best_single, the methods in `named`, the best rival, and RL-Focal's methods.
+    """A table for each board: best_single, the methods in `named`, the best rival, and RL-Focal's methods.
 
     `before`: earlier accuracies, for a column of changes in points.
     """
@@ -104,12 +104,14 @@ def best_of_ours(board: Board) -> LeaderboardRow | None:
 
 
 def find_rival_difference(row: LeaderboardRow, board: Board) -> Interval | None:
-    """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
+    """The difference of one of RL-Focal's methods to the best rival; None for other methods, and without a
+    rival."""
     return None if board.rival is None else board.rival.ours_above.get(row.method)
 
 
 def known_table(board: Board) -> Table:
-    """What a reader knows, beside RL-Focal's: the references, the best of all others, and the ceiling."""
+    """The methods that a reader knows, beside RL-Focal's: the references, the best of all others, and the
+    ceiling."""
     columns = ("acc %↑", "asked↓", "¢/1k↓", "points vs rival↑")
     rival = [] if board.rival is None else [board.rival.method]
     names = dict.fromkeys(
@@ -128,7 +130,8 @@ def known_table(board: Board) -> Table:
 
 
 def explain_words(methods: Iterable[str]) -> dict[str, str]:
-    """What a table of verdicts says in short: its headings, and these methods, as the register has them."""
+    """By abbreviation in a table of verdicts, what it means: its headings, and these methods, as the registry
+    describes them."""
     from rlfocal.methods import entries
 
     words = dict(COLUMN_MEANINGS)
@@ -140,7 +143,8 @@ def explain_words(methods: Iterable[str]) -> dict[str, str]:
 
 
 def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
-    """What no policy can pass that returns a model's answer, if no model is right on so many of n documents.
+    """A sentence on the highest accuracy of any policy that returns a model's answer; `n_none_right` of n
+    documents no model gets right.
 
     Empty where that is not known, and where some model is right on every document.
     """
@@ -158,7 +162,8 @@ def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
 
 
 def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
-    """How often the methods shown answered what no model that they asked did; empty if none ever does."""
+    """A sentence on how often the methods shown gave an answer that no asked model gave; empty if none
+    does."""
     told = [
         f"{s.method} on {percent(s.unnamed, 1)} % (right on {percent(s.unnamed_right, 1)} % of these)"
         for s in _select_rows(board, named)
@@ -168,7 +173,7 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
 
 
 def overview_table(boards: Sequence[Board]) -> Table:
-    """A row a board: the best of RL-Focal's methods beside the best of the others."""
+    """A table with a row for each board: the best of RL-Focal's methods beside the best other method."""
     columns = ("acc %↑", "asked↓", "points vs rival↑")
     words = {"method": "the most accurate of RL-Focal's", "best rival": "the most accurate of the others"}
     texts = ("verdict", *words)
@@ -185,12 +190,12 @@ def overview_table(boards: Sequence[Board]) -> Table:
 
 
 def _figures(row: LeaderboardRow) -> tuple[str, str, str]:
-    """Accuracy, models asked and cost."""
+    """The cells of accuracy, models asked and cost."""
     return percent(row.accuracy, 1), decimal(row.mean_pool_size, 1), cents(row.cost)
 
 
 def _rival_cells(row: LeaderboardRow, board: Board) -> tuple[str, str]:
-    """The difference to the best rival, and the verdict."""
+    """The cells of the difference to the best rival, and of the verdict."""
     if row is board.rival:
         best = "best so far" if board.missing else "best rival"
         return "", best if board.ours else "best; RL-Focal was not evaluated"
@@ -201,7 +206,7 @@ def _rival_cells(row: LeaderboardRow, board: Board) -> tuple[str, str]:
 
 
 def _select_rows(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
-    """RL-Focal's methods last; the others by falling accuracy, after best_single."""
+    """The rows to show: best_single, the others by falling accuracy, and last RL-Focal's methods."""
     wanted = {*named, board.baseline, *([board.rival.method] if board.rival else [])}
     wanted |= {BY_TASK} if board.ours else set()
     if not board.ours and not named:
@@ -211,7 +216,7 @@ def _select_rows(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
 
 
 def title(board: Board) -> str:
-    """The benchmark, and how its protocol differs from the usual."""
+    """The title of a board: the benchmark, and how its protocol differs from the usual one."""
     differs = [board.protocol] if board.protocol != "frozen" else []
     differs += ["per task"] if board.per == "task" else []
     differs += [board.split] if board.split != "test" else []

@@ -1,4 +1,4 @@
-"""Answers of a pool's models, into a warehouse: `rlfocal.extract`."""
+"""Extracts the answers of a pool's models into a warehouse: `rlfocal.extract`."""
 
 from __future__ import annotations
 

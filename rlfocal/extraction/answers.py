@@ -1,4 +1,4 @@
-"""Answers of generated texts: finding one in a text, by the rules of docs/extraction.md."""
+"""Finds the answer in a generated text, by the rules of docs/extraction.md."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def extract_answer(text: str) -> str | None:
 
 
 def _find_named_numbers(text: str) -> Iterator[str | None]:
-    """Numbers that a solution may mean, the likeliest first; None where there might have been one."""
+    """Numbers that a solution may mean, the likeliest first; None stands for a place that should hold one and
+    does not."""
     speech = strip_reasoning(text)
     shown = _clean_text(speech)
     marks, last = _find_marked_lines(shown)
@@ -119,9 +120,10 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) 
 
 
 def strip_reasoning(text: str) -> str:
-    """What a text says behind its reasoning, up to the end of its turn or the next question; "" if nothing.
+    """The text after a model's reasoning, up to the end of its turn or the next question; "" if there is
+    none.
 
-    Without that, what it says before its reasoning, if an answer is marked there.
+    Where nothing follows the reasoning, it is the text before it, if an answer is marked there.
     """
     start = max((mark.end() for mark in REASONING_END.finditer(text)), default=0)
     speech, *thought = REASONING_START.split(text[start:], maxsplit=1)
@@ -136,7 +138,8 @@ def strip_reasoning(text: str) -> str:
 
 
 def read_boxed(text: str) -> str:
-    r"""What the last \boxed{} holds that isn't empty, to its line's end if it stays open; "" without one."""
+    r"""The content of the last \boxed{} that is not empty, up to the line's end if it stays open; "" without
+    one."""
     *_, last = [None, *BOXED_ANSWER.finditer(text)]
     rest = text[last.end() :] if last else ""
     depth = 1 if last and last[0].endswith("{") else 0
@@ -148,9 +151,10 @@ def read_boxed(text: str) -> str:
 
 
 def _find_marked_lines(text: str) -> tuple[list[str], str]:
-    """The lines behind "####" that are no headings, and which of them is alone or ends the text; "" if none.
+    """The lines after "####" that are no headings; and the one that is alone or ends the text, "" if none
+    does.
 
-    Those in the middle of a line and of a sentence may only mention the marker, and stand behind all others.
+    Lines after a marker within a sentence come last, because the sentence may only mention the marker.
     """
     marks = list(MARKED_ANSWER.finditer(text))
     marks.sort(key=lambda mark: mark["start"] is None and not is_number(normalise(mark["line"]) or ""))
@@ -172,9 +176,11 @@ def _clean_text(text: str) -> str:
 
 
 def _number(line: str, *, direct: bool = True) -> str | None:
-    """The number that a line, or what follows its last "=", begins with, if it doesn't go on to reckon.
+    """The number that a line, or the part after its last "=", begins with, unless the line goes on to
+    calculate.
 
-    Not `direct`: the first one there."""
+    Not `direct`: the first number there.
+    """
     stated = line.rpartition("=")[2]
     value = ANSWER_VALUE.search(stated)
     begins = (

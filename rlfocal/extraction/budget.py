@@ -1,4 +1,5 @@
-"""GPU-hours that a run may take: counted while its models hold GPUs, and ended before more are taken."""
+"""The GPU-hours that a run may take: counted while its models hold GPUs, and ended before they are
+exceeded."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from time import monotonic
 from rlfocal.base.errors import InputError
 
 SECONDS_TO_STOP = 180.0
-"""Seconds that a model is given to finish the documents that it is at, and to commit."""
+"""The seconds that a model gets to finish the documents it works on, and to commit."""
 SHARE_TO_STOP = 0.05
-"""The largest share of the budget that these seconds may take."""
+"""The largest share of the budget that SECONDS_TO_STOP may take."""
 
 
 class GPUBudget:
-    """GPU-hours that the models of a run share. Several threads may use one."""
+    """The GPU-hours that the models of a run share. Several threads may use one budget."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = monotonic) -> None:
-        """`clock`: seconds."""
+        """Makes a budget of so many GPU-hours. `clock`: a function that returns seconds."""
         self.reason = (
             f"the run's {hours:g} GPU-hours (--gpu-hours) are used up; what it committed stays, and the same "
             "command continues; `rlfocal plan` says what is left"
@@ -36,7 +37,7 @@ class GPUBudget:
             self._since.setdefault(model, (self._clock(), gpus))
 
     def end(self, model: str) -> None:
-        """The model has given its GPUs back."""
+        """Notes that the model has given its GPUs back."""
         with self._lock:
             if model in self._since:
                 since, gpus = self._since.pop(model)
@@ -44,13 +45,16 @@ class GPUBudget:
 
     @property
     def hours(self) -> float:
-        """GPU-hours used so far."""
+        """The GPU-hours used so far."""
         with self._lock:
             return self._used_seconds() / 3600
 
     @property
     def is_ending(self) -> bool:
-        """Whether models must finish what they are at, and no other may begin; once it is, it stays."""
+        """Whether models must finish the documents they work on, and no other model may begin.
+
+        Once true, it stays true.
+        """
         with self._lock:
             active = sum(gpus for _, gpus in self._since.values())
             left = self._seconds - self._used_seconds()
@@ -59,7 +63,7 @@ class GPUBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether models must be stopped at once."""
+        """Whether the budget is used up, so that models must be stopped at once."""
         with self._lock:
             return self._used_seconds() >= self._seconds
 
@@ -69,7 +73,7 @@ class GPUBudget:
 
 
 def make_budget(hours: float | None, n_gpus: int) -> GPUBudget | None:
-    """The budget of a run; None where it has none. Raises InputError where no GPU is there to be counted."""
+    """The budget of a run; None if it has none. Raises InputError where there is no GPU to count."""
     if hours is None:
         return None
     if not n_gpus:

@@ -1,4 +1,4 @@
-"""What an engine is asked and what it answers: the interface between lm-eval's tasks and the engines."""
+"""The interface between lm-eval's tasks and the engines: what an engine is asked, and what it returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 
 _SEED_STRIDE = 2**31
-"""How far apart the passes of two seeds begin."""
+"""The distance between the random numbers at which the samples of two seeds begin."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,24 @@ class Document:
     gold: str
     """The right choice's text, or the gold answer."""
     choices: tuple[str, ...]
-    """Choice texts (empty for answers)."""
+    """The texts of the choices; empty for free answers."""
     context: str
-    """The prompt: lm-eval's first argument."""
+    """The prompt, lm-eval's first argument."""
     continuations: tuple[str, ...]
-    """One continuation a choice, with its leading delimiter: lm-eval's second argument."""
+    """The text of each choice that follows the prompt, with its leading delimiter: lm-eval's second
+    argument."""
     messages: tuple[tuple[str, str], ...] | None = None
-    """(role, content) of a chat, which is then the prompt, with an empty `context`; a last message from the
-    assistant is the beginning of its answer."""
+    """(role, content) of a chat, which is then the prompt; `context` is empty.
+
+    A last message from the assistant is the beginning of its answer.
+    """
     given_gold: str | None = None
     """The gold answer as its source writes it, with its unit; None for choices."""
 
     @property
     def prompt_hash(self) -> str:
-        """The hash of all that every model is asked: template, examples, system prompt and continuations."""
+        """The hash of everything that is the same for all models: template, examples, system prompt and
+        continuations."""
         return prompt_hash(self.context, self.messages, self.continuations)
 
 
@@ -57,11 +61,13 @@ class SamplingSettings:
     stop: tuple[str, ...]
     seed: int
     stop_tokens: tuple[int, ...] = field(default=(), repr=False)
-    """Tokens that end a text, as the end of text does."""
+    """Tokens that end a text, as the end-of-text token does."""
 
     def seed_of(self, doc_id: int) -> int:
-        """The seed of a document's first pass; engines that take one seed a document give pass p the p-th
-        after it. No two passes share one, of whatever documents and seeds, for documents below 2^31 / passes.
+        """The seed of a document's first sample; an engine with one seed a document gives sample p the p-th
+        seed after it.
+
+        No two samples share a seed, for any documents below 2^31 / passes and any seeds.
         """
         return self.seed * _SEED_STRIDE + doc_id * self.passes
 
@@ -75,16 +81,16 @@ RETRIED_REASONS = {
     "broken": True,  # what came cannot be an answer to what was asked
     "failed": True,  # the server failed on the question
 }
-"""Kinds of reasons why a document has no answer, and whether the next run asks again."""
+"""By kind of reason why a document has no answer, whether the next run asks again."""
 _MAX_REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class MissingAnswer:
-    """Why a document has no answer; it counts as wrong."""
+    """The reason why a document has no answer; it counts as wrong."""
 
     kind: str
-    """The kind of reason, a key of MAY_PASS."""
+    """The kind of the reason, a key of RETRIED_REASONS."""
     words: str
 
     @property
@@ -96,7 +102,10 @@ class MissingAnswer:
 
 
 class UnansweredError(Exception):
-    """A server has no answer to one document; others may have theirs. `is_free`: it was not worked on."""
+    """A server has no answer to one document; others may have one.
+
+    `is_free`: the request was not worked on.
+    """
 
     def __init__(self, kind: str, words: str, *, is_free: bool = False) -> None:
         super().__init__(words)
@@ -105,7 +114,7 @@ class UnansweredError(Exception):
 
 
 class HopelessError(RunError):
-    """No request of a model can succeed, and waiting mends nothing: its run is over."""
+    """No request to a model can succeed, and waiting does not help: its run ends."""
 
     is_free = True
 
@@ -116,21 +125,24 @@ class HopelessError(RunError):
 
 @dataclass(frozen=True)
 class ChoiceScore:
-    """One continuation's log-likelihood, token by token."""
+    """The log-likelihood of one continuation, token by token."""
 
     token_ids: tuple[int, ...]
     token_logprobs: tuple[float, ...]
     is_greedy: bool
     n_prompt_tokens: int | None
-    """The tokens of the prompt; None: the service does not say."""
+    """The number of the prompt's tokens; None: the service does not say."""
     truncated: bool
     covered_mass: float | None = None
-    """The probability of all answers that name a choice, of a service that scores no prompt. Such a score has
-    one log-prob and no token."""
+    """The probability of all answers that name a choice, from a service that scores no prompt.
+
+    Such a score has one log-prob and no token.
+    """
     n_generated: int | None = 0
-    """Tokens that such a service generated for the document; None: it does not say."""
+    """The tokens that such a service generated for the document; None: it does not say."""
     unanswered: MissingAnswer | None = None
-    """Why the document has no answer: all of its choices are equally likely then."""
+    """The reason why the document has no answer, so that all of its choices are equally likely; None if it
+    has one."""
 
     @property
     def is_partial(self) -> bool:
@@ -138,7 +150,7 @@ class ChoiceScore:
 
 
 class ChangedModelError(RunError):
-    """A service answered by another model than before: what it said belongs together no more."""
+    """Another model than before answers behind a service's name, so its answers no longer belong together."""
 
 
 @dataclass(frozen=True)
@@ -150,45 +162,48 @@ class Sample:
     finish_reason: str
     n_prompt_tokens: int | None
     token_ids: tuple[int, ...] = ()
-    """What was drawn, the token that ended it included; empty if a server does not tell."""
+    """The sampled tokens, including the one that ended the text; empty if a server does not return them."""
     unanswered: MissingAnswer | None = None
-    """Why the text is no answer."""
+    """The reason why the text is no answer; None if it is one."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a model thought before it answered, without its markers."""
+    """The text that a model wrote before it answered, without the markers around it."""
 
     token_ids: tuple[int, ...]
     text: str
     n_tokens: int
-    """The number of drawn tokens, the one that ended the trace included."""
+    """The number of sampled tokens, including the one that ended the trace."""
     finish_reason: str
-    """Why the trace ended: "stop" at the closing marker, "end" at the end of text, "length" at the budget."""
+    """How the trace ended: "stop" at the closing marker, "end" at the end of text, "length" at the budget."""
     unanswered: MissingAnswer | None = None
     """The reason why nothing can be answered after the trace; None if it can."""
 
 
 def empty_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ...]:
-    """The scores of a document that has no answer: no choice is likelier than another."""
+    """The scores of a document that has no answer: all choices are equally likely."""
     score = ChoiceScore((), (-math.log(n_choices),), False, 0, False, covered_mass=0.0, unanswered=reason)
     return (score,) * n_choices
 
 
 def empty_sample(reason: MissingAnswer) -> Sample:
-    """A pass without an answer."""
+    """A sample without an answer."""
     return Sample("", 0, reason.kind, 0, unanswered=reason)
 
 
 class Engine(Protocol):
-    """A loaded model. Methods yield one result per document, in the order of the documents."""
+    """A loaded model. Its methods yield one result per document, in the order of the documents."""
 
     shard: int
-    """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
+    """The number of documents to ask at once.
+
+    A call's results depend on its documents alone, not on earlier calls.
+    """
 
     @property
     def slower(self) -> str | None:
-        """How it works more slowly than others of its kind, and why; None: it does not."""
+        """Why the engine works more slowly than others of its kind; None if it does not."""
         ...
 
     def check(
@@ -217,13 +232,14 @@ class Engine(Protocol):
     def think(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None = None
     ) -> Iterator[tuple[Trace, ...]]:
-        """Traces before choices, or one before each of the passes; they depend only on doc_id and seed."""
+        """Traces before the choices are scored, or one before each sample; they depend only on doc_id and
+        seed."""
         ...
 
     def score_after(
         self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
     ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
-        """`score` after each of a document's traces."""
+        """The scores of `score`, after each of a document's traces."""
         ...
 
     def sample_after(
@@ -233,11 +249,12 @@ class Engine(Protocol):
         thinking: ThinkingSpec,
         traces: Sequence[Sequence[Trace]],
     ) -> Iterator[tuple[Sample, ...]]:
-        """`sample`, pass p after a document's p-th trace."""
+        """The samples of `sample`; sample p follows a document's p-th trace."""
         ...
 
     def settings(self) -> dict[str, object]:
-        """What distinguishes this engine's numbers (dtype, batch size, ...), stored with every partition."""
+        """The settings that distinguish this engine's numbers (dtype, batch size, ...), stored with every
+        partition."""
         ...
 
     def versions(self) -> dict[str, str]:
@@ -247,19 +264,20 @@ class Engine(Protocol):
 
 @runtime_checkable
 class PaidEngine(Protocol):
-    """An engine whose answers cost money: each is kept, whatever becomes of its partition."""
+    """An engine whose answers cost money: each answer is kept on disk, even if its partition is never
+    committed."""
 
     def begin(self, file: Path, partition: str, probe_id: str | None = None) -> None:
-        """What follows is asked for a partition; answers and payments are kept in a file.
+        """Begins a partition, whose answers and payments are kept in `file`.
 
-        A probe takes no answer that others were given.
+        A probe uses no answer that was given to another probe or run.
         """
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Columns of the partition's record: the kind of evidence, what was paid, versions."""
+        """Columns of the partition's record: the kind of evidence, the cents paid, versions."""
         ...
 
     def forget(self) -> None:
-        """Drops the partition's answers: it begins anew."""
+        """Deletes the partition's kept answers, so that all are asked again."""
         ...

@@ -1,6 +1,6 @@
-"""What a benchmark asks of each model, and from that to GPU-hours: plain arithmetic.
+"""The work that a benchmark is for each model, and from that GPU-hours: plain arithmetic.
 
-docs/extraction.md states what it assumes.
+docs/extraction.md states its assumptions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHARACTERS_PER_TOKEN = 4
 ONE_TOKEN_CHARACTERS = 2  # characters of a choice, its leading blank included, that is surely one token: " A"
 COMPUTED_ONE_TOKEN = 1.15
 COMPUTED_SUFFIXES = 2.0
-"""Computed tokens of prompts over unique ones: a KV cache kept in blocks may repeat some."""
+"""The ratio of computed to unique tokens of choices: a KV cache kept in blocks may repeat some."""
 PREFILL_UTILISATION = 0.4
 DECODE_UTILISATION = 0.6
 DECODE_BATCH = 64
@@ -30,26 +30,27 @@ DOWNLOAD_GB_PER_SECOND = 0.25
 """The assumed speed of downloads, that of a line of 2 Gbit/s."""
 DIGITS = "0123456789"
 LAYERS_OF_A_BILLION, LAYERS_POWER = 13.0, 0.43
-"""Layers of a model by its active parameters: 30 of 7B, 81 of 70B."""
+"""The layers of a model of a billion active parameters, and the power by which they grow: 30 for 7B, 81 for
+70B."""
 USABLE_MEMORY = 0.9
 DTYPE_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
 FOUR_BIT_METHODS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
 QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BIT_METHODS, 0.55)}
 QUANTISED_OVERHEAD = 1.1
-"""The factor on a quantised checkpoint's bytes for its scales, and for what is not quantised."""
+"""The factor on a quantised checkpoint's bytes, for its scales and for what is not quantised."""
 
 
 class GPU(NamedTuple):
-    """One GPU, from its maker's data sheet."""
+    """One GPU, with figures from its maker's data sheet."""
 
     name: str
     tflops: float
-    """Peak of dense bfloat16 products, in 1e12 operations a second."""
+    """The peak of dense bfloat16 products, in 1e12 operations a second."""
     memory_gb: float
     bandwidth_gb: float
-    """Memory read in a second, in 1e9 bytes."""
+    """The memory that it reads in a second, in 1e9 bytes."""
     dollars: float
-    """Price of an hour: a round figure, to be replaced by your own."""
+    """The price of an hour in dollars: a round figure, to be replaced by your own."""
 
 
 KNOWN_GPUS = {
@@ -65,7 +66,7 @@ KNOWN_GPUS = {
 
 
 def gpu_of(device: str) -> GPU | None:
-    """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"."""
+    """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"; None for an unknown one."""
     return next((gpu for gpu in KNOWN_GPUS.values() if gpu.name in device.split()), None)
 
 
@@ -78,25 +79,28 @@ def find_gpu(name: str) -> GPU:
 
 @dataclass(frozen=True)
 class Workload:
-    """The tasks of one benchmark for one model: counts, and tokens that are estimates."""
+    """The work on the tasks of one benchmark for one model: counts, and estimated tokens."""
 
     benchmark: str
     partitions: int
     documents: int
     requests: int
-    """To an engine that continues a cached context: one per document, or one per choice of several tokens,
-    and one for each choice that is also scored after an empty prompt."""
+    """The requests to an engine that continues a cached context.
+
+    It is one per document, or one per choice of several tokens; and one for each choice that is also scored
+    after an empty prompt.
+    """
     prefill_tokens: float
-    """Unique ones: a task's shared preamble once, each document once, each choice once."""
+    """The unique tokens: a task's shared preamble once, each document once, each choice once."""
     computed_tokens: float
-    """The unique ones, and what is computed again."""
+    """The unique tokens and those that are computed again."""
     prompt_tokens: float
     """The tokens of every document's prompt, each counted once, as a service bills them."""
     decode_tokens: float
     prompt_digits: float = 0.0
-    """Digits of the unique prompts."""
+    """The number of digits in the unique prompts."""
     answer_digits: float = 0.0
-    """Digits of all sampled answers."""
+    """The number of digits in all sampled answers."""
 
     def __add__(self, other: Workload) -> Workload:
         pairs = zip(astuple(self)[1:], astuple(other)[1:], strict=True)
@@ -117,7 +121,10 @@ def digit_by_digit(work: Workload) -> Workload:
 
 
 def splits_digits(model: ModelSpec) -> bool:
-    """Whether each digit is a token, by the tokenizer.json that is here; most do, so yes where none is."""
+    """Whether each digit is a token, by the tokenizer.json on this machine.
+
+    Without one yes, because most tokenizers do so.
+    """
     file = find_file(model, "tokenizer.json", local_only=True)
     if file is None:
         return not model.is_closed
@@ -160,7 +167,7 @@ def measure_workload(
 
 
 def estimate_workload(benchmark: Benchmark, limit: int | None = None) -> Workload:
-    """The workload of a benchmark without local documents, from its `size`; InputError without one."""
+    """The workload of a benchmark without local documents, from its `size`. Raises InputError without one."""
     size = benchmark.size
     if size is None:
         raise InputError(
@@ -198,8 +205,11 @@ def _workload(
     decode: float,
     digits: tuple[float, float],
 ) -> Workload:
-    """`prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens; `alone`:
-    those that are also scored after an empty prompt. `digits`: of unique prompts and of sampled answers."""
+    """The workload of documents with these counts.
+
+    `prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens. `alone`:
+    those that are also scored after an empty prompt. `digits`: of unique prompts and of sampled answers.
+    """
     unique = prompts[0] + long[1] + unconditional[1]
     computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)
     requests = (long[0] or documents) + unconditional[0]
@@ -211,12 +221,12 @@ def _count_digits(text: str) -> int:
 
 
 def _prompt(document: Document) -> str:
-    """The prompt's text; of a chat, without what each model's template puts around the messages."""
+    """The prompt's text; for a chat, without what each model's template adds around the messages."""
     return document.context or "".join(text for _, text in document.messages or ())
 
 
 def _shared_characters(texts: Sequence[str]) -> int:
-    """How long the beginning is that all texts share; 0 for fewer than two texts."""
+    """The number of characters with which all texts begin; 0 for fewer than two texts."""
     if len(texts) < 2:
         return 0
     first, last = min(texts), max(texts)
@@ -225,7 +235,7 @@ def _shared_characters(texts: Sequence[str]) -> int:
 
 
 class Hours(NamedTuple):
-    """Hours of one GPU, by what takes them."""
+    """Hours of one GPU, by step of the work."""
 
     prefill: float = 0.0
     decode: float = 0.0
@@ -237,7 +247,7 @@ class Hours(NamedTuple):
 
 
 def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours:
-    """Hours of one GPU for a model; tensor parallelism only makes the start more expensive."""
+    """The hours of one GPU for a model. Tensor parallelism only makes the start more expensive."""
     if not workloads or model.is_closed:
         return Hours()
     prefill = _prefill_seconds(model, sum(work.computed_tokens for work in workloads), gpu)
@@ -247,7 +257,7 @@ def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours
 
 
 def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU) -> tuple[float, float]:
-    """Hours of one GPU without the start: as planned, and if each prompt is read once for each choice."""
+    """The hours of one GPU without the start: as planned, and if each prompt is read once for each choice."""
     once = each = 0.0
     for task in tasks:
         work = measure_workload(task)
@@ -263,15 +273,15 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
 
 
 def _step_seconds(model: ModelSpec, work: Workload, gpu: GPU) -> float:
-    """The seconds of one token for each text of a batch: memory is read, or it computes, whichever takes
-    longer.
-    """
+    """The seconds for one token of each text of a batch: those of reading memory or of computing, whichever
+    is longer."""
     read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
     return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _prefill_seconds(model, DECODE_BATCH, gpu))
 
 
 def cache_gb(model: ModelSpec) -> float:
-    """1e9 bytes of a token's keys and values, in 16 bits: by its config.json, else 8 heads of 128."""
+    """The size of one token's keys and values in 1e9 bytes, in 16 bits: by its config.json, else for 8 heads
+    of 128."""
     try:
         config = read_config(model)
     except InputError:  # a plan says so itself
@@ -291,9 +301,9 @@ def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:
 
 
 def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
-    """What a service is paid for a model's workloads; 0 where its prices of tokens are not known.
+    """The dollars that a service is paid for a model's workloads; 0 where its prices of tokens are not known.
 
-    Of choices it is asked for the likeliest first tokens once a document, or for samples of it.
+    For choices, it is asked for the likeliest first tokens once a document, or for samples.
     """
     # The service's client takes a second to import.
     from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS, ChatOptions
@@ -308,9 +318,10 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
 
 
 def weights_gb(model: ModelSpec) -> float:
-    """1e9 bytes of weights: as the entry quantises them, else as a checkpoint here says, else of its dtype.
+    """The size of the weights in 1e9 bytes: as the entry quantises them, else by a local checkpoint, else by
+    its dtype.
 
-    A GGUF file's are unpacked.
+    A GGUF file's weights are unpacked.
     """
     per_parameter = QUANTISED_BYTES.get(model.quantization or "", DTYPE_BYTES[model.dtype])
     if model.quantization is None and model.gguf_file is None:
@@ -323,7 +334,7 @@ def weights_gb(model: ModelSpec) -> float:
 
 
 def too_large(model: ModelSpec, gpu: GPU) -> str | None:
-    """Why a model's weights do not fit into its GPUs, and what would; None if they do."""
+    """A sentence on why a model's weights do not fit into its GPUs, and what would fit; None if they do."""
     usable = USABLE_MEMORY * gpu.memory_gb
     if weights_gb(model) <= model.tensor_parallel * usable:
         return None

@@ -1,10 +1,10 @@
 """The GPUs that may be used, and which processes hold them.
 
-NVIDIA's driver lists them, CUDA_VISIBLE_DEVICES or RLFOCAL_GPUS chooses.
+NVIDIA's driver lists them; CUDA_VISIBLE_DEVICES or RLFOCAL_GPUS chooses.
 
-There is a file for each GPU of this machine, locked by the processes that use it. The lock belongs to an open
-file that the engine's process and its guard inherit. It ends when the last of them is gone, however it ends;
-what is left is an unlocked file, never a stale lock.
+Each GPU of this machine has a file, locked by the processes that use it. The lock belongs to an open file
+that the engine's process and its guard inherit. It ends when the last of them ends, however it ends. A file
+that stays is unlocked, never a stale lock.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ _GPU_QUERY = (
 )
 _QUERY_SECONDS = 60  # an idle driver without persistence takes seconds to answer
 NEEDED_DRIVER = {13: 580, 12: 525}
-"""Major version of NVIDIA's driver that a CUDA of torch needs, by its own major version."""
+"""By major version of torch's CUDA, the major version of NVIDIA's driver that it needs."""
 FOLDER_VARIABLE = "RLFOCAL_LEASES"
 SECONDS_BETWEEN_LOOKS = 0.05
 PATIENCE_SECONDS = 10.0
-"""Seconds after which a message says what a run waits for."""
+"""The seconds after which a message says what a run waits for."""
 FOREIGN_PATIENCE_SECONDS = 60.0
-"""Seconds after which a job is refused if others use GPUs that it needs; a driver frees memory sooner."""
+"""The seconds after which a job is refused if other programs use GPUs that it needs; a driver frees memory
+sooner."""
 SECONDS_OF_FOREIGN_USE = 5.0
-"""Seconds until the driver is asked again whether others still use GPUs."""
+"""The seconds until the driver is asked again whether other programs still use GPUs."""
 _log = logging.getLogger(__name__)
 
 
@@ -58,23 +59,23 @@ class Device:
     """A GPU of this machine."""
 
     name: str
-    """Name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
+    """The name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
     uuid: str
     """The GPU's identifier, the same for every process on the machine."""
     product: str = ""
-    """Product name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
+    """The product's name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended GPU."""
     is_shared: bool = False
-    """Whether others might use it; RLFOCAL_GPUS gives GPUs without asking."""
+    """Whether other programs might use it; the GPUs of RLFOCAL_GPUS are used without checking that."""
     capability: str = ""
-    """Compute capability, such as "9.0"."""
+    """The compute capability, such as "9.0"."""
     driver: str = ""
-    """Version of the driver."""
+    """The version of the driver."""
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
-    """The GPUs that this process may use; none where there is no NVIDIA driver.
+    """The GPUs that this process may use; none without an NVIDIA driver.
 
-    RLFOCAL_GPUS (`0,1,2,3`) says: use these GPUs, even if others use them; a machine without a driver
+    The GPUs of RLFOCAL_GPUS (`0,1,2,3`) are used even if other programs use them; a machine without a driver
     pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
     GPU named twice, and for one that the driver does not list.
     """
@@ -93,7 +94,7 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
 
 
 def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tuple[Device, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES, `asked`, leaves: indices, UUIDs or their beginnings, MIG ids.
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves: it names indices, UUIDs or their beginnings, or MIG ids.
 
     As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
     """
@@ -110,7 +111,7 @@ def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tup
 
 
 def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
-    """MiB in use on every GPU that other programs use, by UUID. `devices` are held by no lease."""
+    """By UUID, the MiB in use on every GPU that other programs use. No lease holds `devices`."""
     asked = {device.uuid for device in devices if device.is_shared}
     used = {device.uuid: mib for device, mib in _ask_driver()} if asked else {}
     return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
@@ -144,7 +145,7 @@ def explain_driver(driver: str, cuda: str | None) -> str | None:
 
 
 def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
-    """The environment of a process that should see only these GPUs."""
+    """The environment variables of a process that should see only these GPUs."""
     return {VISIBLE_VARIABLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -174,7 +175,7 @@ def _list_gpus() -> list[Device]:
 def _ask_driver() -> list[tuple[Device, int]]:
     """Every GPU of the machine and the MiB in use on it, from nvidia-smi.
 
-    It comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
+    nvidia-smi comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -202,7 +203,7 @@ def parse_gpu(line: str) -> tuple[Device, int]:
 
 
 class Lease:
-    """Exclusive use of some GPUs, for as long as a process has it; may be sent to a new process."""
+    """Exclusive use of some GPUs, for as long as a process has it. It may be sent to a new process."""
 
     def __init__(self, devices: Sequence[Device], files: Sequence[int]) -> None:
         self.devices = tuple(devices)
@@ -217,7 +218,7 @@ class Lease:
             os.close(self._files.pop())
 
     def guard(self) -> None:
-        """Keeps the lease until no process of this one's group is left. Called by the leader of a group.
+        """Keeps the lease until no process of this one's group is left. The leader of a group calls it.
 
         An engine's own processes may be started without our open files, and briefly outlive it until the
         driver has freed their memory.
@@ -235,7 +236,7 @@ class Lease:
 
 
 class Offer:
-    """GPUs that no process holds, kept from others while this one chooses."""
+    """GPUs that no process holds, kept from other processes while this one chooses."""
 
     def __init__(self, free: dict[Device, int]) -> None:
         self._free = free
@@ -251,9 +252,9 @@ class Offer:
 
 @contextmanager
 def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
-    """Yields an offer of the free ones among `devices`; GPUs not taken inside are given back.
+    """Yields an offer of the free GPUs among `devices`; those that are not taken inside are given back.
 
-    Only one process at a time has an offer, for a moment: GPUs are taken all at once or not at all, and no
+    Only one process at a time has an offer, for a moment. So GPUs are taken all at once or not at all, and no
     two processes wait for each other.
     """
     taking = _open(folder, "taking")
@@ -305,14 +306,14 @@ def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
 
 
 def _close_all_but(kept: Sequence[int]) -> None:
-    """A process may be waiting for the end of a pipe that a guard would hold open."""
+    """Closes all other files: a process may be waiting for the end of a pipe that a guard would hold open."""
     edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(edges):
         os.closerange(before + 1, after)
 
 
 def _is_alive(group: int) -> bool:
-    """Whether a process of the group runs; one that has ended and is not reaped has freed its GPU."""
+    """Whether a process of the group runs. One that has ended and is not reaped has freed its GPU."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -338,8 +339,11 @@ class Placement:
         is_ready: Callable[[str], bool] = bool,
         budget: GPUBudget | None = None,
     ) -> None:
-        """`folder`: of the leases, by which several runs share a machine; `widths`: how many a job takes;
-        `is_ready`: whether a job may be placed yet; `budget`: what all jobs may take."""
+        """Makes a placement on these devices.
+
+        `folder`: of the leases, by which several runs share a machine. `widths`: by job, how many GPUs it
+        takes. `is_ready`: whether a job may be placed yet. `budget`: the GPU-hours of all jobs.
+        """
         self._devices = devices
         self._folder = folder
         self._widths = widths
@@ -354,7 +358,7 @@ class Placement:
     def place(self, waiting: Iterable[str], *, is_idle: bool) -> tuple[str, Lease] | None:
         """The first job that fits, and a lease on its GPUs; None if none can start now.
 
-        `is_idle`: no job of this run works.
+        `is_idle`: whether no job of this run works.
         """
         now = monotonic()
         waiting = [job for job in waiting if self._is_ready(job)]
@@ -381,7 +385,7 @@ class Placement:
         return None
 
     def end(self, job: str) -> None:
-        """The job has ended, and gives its GPUs back."""
+        """Notes that the job has ended, and gives its GPUs back."""
         if self.budget is not None:
             self.budget.end(job)
 
@@ -389,8 +393,11 @@ class Placement:
         return self._widths[job] > 0
 
     def refuse(self, waiting: Iterable[str]) -> dict[str, str]:
-        """Why jobs will not start: they need more GPUs than there are, or others kept theirs for a minute in
-        which no lease was held, or the budget is used up."""
+        """By job that will not start, the reason.
+
+        It needs more GPUs than there are, or other programs kept theirs for a minute in which no lease was
+        held, or the budget is used up.
+        """
         if self.budget is not None and self.budget.is_ending:
             return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}
         needs = {job: count_noun(self._widths[job], "GPU") for job in waiting}

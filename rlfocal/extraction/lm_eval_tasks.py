@@ -29,11 +29,11 @@ FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes t
 _TASK_LINE = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
 
 Managers = dict[tuple[Path, ...], Any]
-"""lm-eval's TaskManagers by the folders whose tasks each knows."""
+"""By the folders whose tasks each knows, lm-eval's TaskManagers."""
 
 
 class HubDataset(NamedTuple):
-    """What a task reads from the hub."""
+    """A data set of the hub that a task reads."""
 
     repo: str
     config: str | None
@@ -47,10 +47,10 @@ def load_task(
     scratch: Path,
     split: str | None = None,
 ) -> Any:
-    """lm-eval's task `name` with its requests to be built, its documents taken from `split` where given.
+    """lm-eval's task `name` without its requests, with the documents of `split` where that is given.
 
-    `datasets` is a mirror; None is the hub. `scratch` is `deterministic_loading`'s.
-    Raises InputError if the user can fix it, else RunError.
+    `datasets` is a mirror; None is the hub. `scratch` is the folder of `deterministic_loading`. Raises
+    InputError if the user can fix it, else RunError.
     """
     config = task_config(name, manager)
     changed = (
@@ -70,7 +70,7 @@ def load_task(
 
 
 def task_config(name: str, manager: Any) -> dict[str, Any]:
-    """The stock definition: lm-eval's YAML with what it includes."""
+    """The task's stock definition: lm-eval's YAML with the files that it includes."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     return dict(load_yaml(manager.task_index[name].yaml_path))
@@ -85,7 +85,7 @@ def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
 
 
 def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | None) -> dict[str, Any]:
-    """What is known of a task before it is loaded: columns of `tasks`."""
+    """Columns of the table `tasks` that are known before a task is loaded."""
     config = task_config(name, manager)
     hub, tag = hub_dataset(config), config.get("tag")
     facts: dict[str, Any] = {"lm_eval_task": name, "tag": tag if isinstance(tag, str) else None}
@@ -128,9 +128,10 @@ def _manager(folders: tuple[Path, ...], managers: Managers) -> Any:
 
 @functools.cache
 def stock_tasks() -> dict[str, Path]:
-    """lm-eval's own tasks: the folder of the file that defines each.
+    """By lm-eval's own task, the folder of the file that defines it.
 
-    Searched as text: lm-eval itself parses all of its 14,000 files, which takes ten times as long.
+    The files are searched as text: lm-eval itself parses all of its 14,000 files, which takes ten times as
+    long.
     """
     import lm_eval.tasks
 
@@ -145,7 +146,7 @@ def stock_tasks() -> dict[str, Path]:
 
 @contextlib.contextmanager
 def deterministic_loading() -> Iterator[Path]:
-    """No progress bars or hints, no cached `map` results, and global randomness as if nothing ran before.
+    """Loads without progress bars, hints or cached `map` results, and with global randomness as at the start.
 
     Yields a temporary folder for what must not be cached.
     """
@@ -173,7 +174,7 @@ def deterministic_loading() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """lm-eval writes progress bars and hints on a task's YAML; its errors come as exceptions."""
+    """Suppresses lm-eval's progress bars and hints on a task's YAML; its errors are exceptions."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)  # its handlers may hold a stderr of their own, as under Prefect
@@ -203,7 +204,8 @@ def _offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
 def dataset_failure(
     error: Exception, dataset: HubDataset, benchmark: Benchmark, datasets: Path | None
 ) -> InputError | RunError | None:
-    """What to do if a data set cannot be read; None if the data set is not the reason."""
+    """The error to raise if a data set cannot be read, with what to do; None if the data set is not the
+    reason."""
     from datasets.exceptions import DatasetNotFoundError
 
     reason = to_one_line(error)
@@ -256,7 +258,7 @@ def _include_path(benchmark: Benchmark) -> Path | None:
 def _data(
     config: dict[str, Any], benchmark: Benchmark, datasets: Path | None, scratch: Path
 ) -> dict[str, Any]:
-    """The place that documents come from: the mirror's folder, or the hub at the benchmark's revision."""
+    """Where documents are read from: the mirror's folder, or the hub at the benchmark's revision."""
     dataset = hub_dataset(config)
     if dataset is None:
         return {}
@@ -283,7 +285,7 @@ def _data(
 
 
 def _process(config: dict[str, Any]) -> dict[str, Any]:
-    """Lets a task that shuffles a document's choices shuffle them in the same way in every run."""
+    """Makes a task that shuffles a document's choices shuffle them in the same way in every run."""
     process = config.get("process_docs")
     return {"process_docs": _seed_process_docs(process)} if callable(process) else {}
 
@@ -309,7 +311,7 @@ def _seed_by_document(function: Callable[..., Any], options: dict[str, Any]) -> 
 
 
 def _merge_sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
-    """The benchmark's sampling overrides the task's, except for the stop strings."""
+    """The task's sampling with the benchmark's settings in place of its own, except for the stop strings."""
     wanted = benchmark.sampling
     if wanted is None:
         return {}
@@ -355,14 +357,14 @@ def _advise_mirroring(benchmark: Benchmark, datasets: Path) -> str:
 
 
 class Card(NamedTuple):
-    """A mirrored data set's front matter: the commit that it is a copy of, and its configurations."""
+    """The front matter of a mirrored data set: the commit that it is a copy of, and its configurations."""
 
     revision: str | None
     configs: frozenset[str]
 
 
 def read_card(repository: Path) -> Card:
-    """The card of a data set's folder; nothing is listed if there is none."""
+    """The card of a data set's folder; empty if there is none."""
     from huggingface_hub import metadata_load
 
     file = repository / DATASET_CARD

@@ -82,9 +82,10 @@ def mirror_datasets(
 
 
 def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.Table], revision: str) -> Path:
-    """Writes `mirror/repo/config/<split>-00000-of-00001.parquet` and lists it in the repository's card.
+    """Writes `mirror/repo/config/<split>-00000-of-00001.parquet` and lists it in the repository's card;
+    returns the folder.
 
-    The folder appears whole or not at all, and replaces an existing one. Returns it.
+    The folder appears whole or not at all, and replaces an existing one.
     """
     import pyarrow.parquet as pq
 
@@ -114,7 +115,7 @@ def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
 
 
 def _revision(want: RequestedDataset, source: Path | None) -> str:
-    """The commit to copy: the benchmark's, else the newest; or what the source holds."""
+    """The commit to copy: the benchmark's, else the newest; with a `source`, the one that it holds."""
     repo = want.dataset.repo
     if source is not None:
         if not (source / repo).is_dir():
@@ -163,7 +164,8 @@ def _failure(error: Exception, want: RequestedDataset, source: Path | None) -> E
 
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:
-    """The front matter tells `datasets` which files make which configuration; the rest tells a reader."""
+    """Writes a card: its front matter tells `datasets` which files make which configuration, the rest tells a
+    reader."""
     from huggingface_hub import metadata_save
 
     configs = [

@@ -1,4 +1,4 @@
-"""A partition of the warehouse, (model, task): what makes two of them the same, and its lock."""
+"""A partition of the warehouse, all answers of one model to one task: its identity and its lock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from warehouse.store import PartitionKey, PartitionRecord
 # Raise this when the numbers that an engine computes from the same input change.
 EXTRACTION_REVISION = 2
 INVARIANT_VARIABLE = "VLLM_BATCH_INVARIANT"
-"""Variable under which vLLM's numbers depend on no batch, at some speed: they differ from its usual ones."""
+"""The variable with which vLLM's numbers depend on no batch, at some cost in speed.
+
+They differ from its usual numbers.
+"""
 UNCONDITIONAL_SUFFIX = "+unconditional"
-"""Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
+"""The suffix of a fingerprint with unconditional log-probs; without it, both fingerprints are the same."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A partition to extract."""
+    """A partition to extract: a model, a task and how to ask."""
 
     task: TaskDocuments
     fingerprint: str
     replace_documents: bool = False
-    """Whether other models' answers to other documents may be dropped."""
+    """Whether other models' answers to a different set of documents may be deleted."""
     thinking: ThinkingSpec | None = None
     """How the model thinks before it answers; None: it does not."""
 
@@ -57,7 +60,8 @@ def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
 def extraction_lock(
     warehouse: Warehouse, model: str, benchmark: str, *, wait: bool
 ) -> AbstractContextManager[bool]:
-    """Held while a model answers a benchmark; yields False if another process holds it and not `wait`."""
+    """Holds the lock of a model's answers to a benchmark; yields False if another process holds it and not
+    `wait`."""
     return warehouse.lock(f"extraction {model}\0{benchmark}", wait=wait)
 
 
@@ -69,13 +73,13 @@ def fingerprint(
     tokens: str | None = None,
     head: str | None = None,
 ) -> str:
-    """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
+    """The sha256 of all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
-    `model` is pinned, and `weights` its `weights_digest`: the files of its tokenizer are part of both.
-    `tokens`: the digest of what is made of these files, where a class may read otherwise than tokenizer.json.
-    `head`: `head_dtype_of` it.
-    The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
-    The number of documents is not included: a limited partition is part of the whole one.
+    `model` is pinned, and `weights` is its `weights_digest`. The files of its tokenizer are part of both.
+    `tokens`: the digest of the tokenizer, where a class may read text differently than tokenizer.json.
+    `head`: its `head_dtype_of`. The task's digest covers prompts (few-shot seed, system prompt, chat template
+    or not), data and sampling. The number of documents is not included: a limited partition is part of the
+    whole one.
     """
     parts: dict[str, object] = {
         "revision": EXTRACTION_REVISION,
@@ -109,7 +113,8 @@ def fingerprint(
 
 
 def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
-    """The engine's arguments; how many requests of a service are under way changes no answer."""
+    """The engine's arguments, without those that change no answer, such as how many requests are sent at
+    once."""
     given = model.engine_args.get(backend)
     if backend != "chat" or given is None:
         return given
@@ -117,16 +122,16 @@ def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
 
 
 def _invariance(backend: str) -> list[str]:
-    """What the environment sets of how vLLM computes: nothing by default, so that fingerprints stay."""
+    """The environment variables that change how vLLM computes: none by default, so that fingerprints stay."""
     is_set = os.environ.get(INVARIANT_VARIABLE, "0") not in ("", "0")
     return [INVARIANT_VARIABLE] if backend == "vllm" and is_set else []
 
 
 def weights_digest(model: ModelSpec) -> str:
-    """What the weights and the tokenizer are: a hub model's commit, or sha256 over a directory's files.
+    """A digest of the weights and the tokenizer: a hub model's commit, or sha256 over a directory's files.
 
-    Of a GGUF file, or with an adapter, both together. `model` is pinned. Raises InputError for a directory
-    that lacks what an engine needs.
+    For a GGUF file, or with an adapter, it is both together. `model` is pinned. Raises InputError for a
+    directory that lacks what an engine needs.
     """
     folder = local_weights(model)
     file = None if folder is None or model.gguf_file is None else folder / model.gguf_file

@@ -1,4 +1,4 @@
-"""What a partition's record says about its extraction, and an extraction's events as JSON lines."""
+"""A partition's record of its extraction, and an extraction's events as JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warehouse.limits import writing_to
 
 LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
-"""The share of tied documents from which on it is said."""
+"""From this share of tied documents on, a message mentions them."""
 EXTRACT_AGAIN = "Its logits were rounded: extract it again without `head_dtype: model`."
 SCORE_AGAIN = "Its scores were rounded: have them served, or exported, as float32."
 _LOGGER = logging.getLogger("rlfocal.extraction")
@@ -34,7 +34,7 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "ascti
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: time (UTC), level, event, host, process, and the fields that the event was given."""
+    """Formats one JSON object a line: time (UTC), level, event, host, process, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         about = {
@@ -49,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_log() -> None:
-    """Lets this process write the log that RLFOCAL_LOG asks for. Raises InputError if it cannot."""
+    """Starts the log that RLFOCAL_LOG asks for. Raises InputError if it cannot be written."""
     place = os.environ.get(LOG_VARIABLE)
     if not place or any(isinstance(handler.formatter, JsonLines) for handler in _LOGGER.handlers):
         return
@@ -69,17 +69,17 @@ def start_log() -> None:
 
 
 def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Logs an event; `fields` name its model, benchmark, task and shard."""
+    """Logs an event; `fields` may name its model, benchmark, task and shard."""
     _LOGGER.log(level, event, extra=fields)
 
 
 class Tokens(NamedTuple):
-    """Tokens of a partition, or of a part of it."""
+    """The numbers of tokens of a partition, or of a part of it."""
 
     prompt: int
-    """Prompts, each counted once a document, and the choices' own tokens."""
+    """The tokens of prompts, each counted once a document, and of choices."""
     generated: int
-    """Tokens of sampled texts and of traces."""
+    """The tokens of sampled texts and of traces."""
 
     @property
     def total(self) -> int:
@@ -100,7 +100,7 @@ def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
 
 
 def is_partial(rows: pa.Table) -> bool:
-    """Whether they are choices of a service that scores no prompt."""
+    """Whether rows are of choices from a service that scores no prompt."""
     if "covered_mass" not in rows.column_names:
         return False
     answered = rows.filter(pc.is_null(rows["unanswered"]))
@@ -108,7 +108,7 @@ def is_partial(rows: pa.Table) -> bool:
 
 
 def unanswered_documents(rows: pa.Table) -> dict[int, str]:
-    """The documents of which an answer is missing, in order, each with its first reason."""
+    """By document that lacks an answer, in order, the first reason why."""
     missing = rows.filter(pc.is_valid(rows["unanswered"])).select(["doc_id", "unanswered"]).to_pylist()
     reasons: dict[int, str] = {}
     for row in missing:
@@ -117,13 +117,14 @@ def unanswered_documents(rows: pa.Table) -> dict[int, str]:
 
 
 def documents_to_ask(rows: pa.Table) -> list[int]:
-    """The documents without an answer that are asked again, as their reason may pass."""
+    """The documents without an answer that are asked again, because the reason may pass."""
     reasons = unanswered_documents(rows).items()
     return [doc_id for doc_id, reason in reasons if RETRIED_REASONS[reason.partition(":")[0]]]
 
 
 def count_ties(rows: pa.Table) -> int | None:
-    """Documents whose best choices are exactly equally likely; None for rows of `answer_passes`."""
+    """The number of documents whose best choices are exactly equally likely; None for rows of
+    `answer_passes`."""
     if "choice" not in rows.column_names:
         return None
     rows = rows.filter(pc.is_null(rows["unanswered"]))
@@ -139,7 +140,7 @@ def measure(
 ) -> dict[str, Any]:
     """Columns of `extractions` for a partition's rows, for which its engine took `seconds`.
 
-    Of choices that a service named, only its engine knows the kind of evidence.
+    For choices that a service named, only the engine knows the kind of evidence.
     """
     tokens = tokens_of(rows, traces)
     scored = "logprobs" if "choice" in rows.column_names else "samples"
@@ -169,7 +170,7 @@ def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:
 
 
 def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
-    """A sentence for each of these models whose engine had to take a slower way than others."""
+    """A sentence for each of these models whose engine had to work in a slower way than others."""
     rows = warehouse.rows(
         "SELECT DISTINCT model, settings->>'slower' AS slower FROM extractions "
         "WHERE list_contains(?, model) AND slower IS NOT NULL ORDER BY ALL",
@@ -195,7 +196,7 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
 
 
 def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks on which these models have documents without an answer: how many, the first, and why."""
+    """The tasks on which these models lack answers: how many documents, the first of them, and why."""
     missing = (
         "SELECT r.model, r.benchmark, r.task, r.doc_id, r.unanswered FROM {} AS r JOIN extractions AS e "
         "USING (model, benchmark, task) WHERE e.n_unanswered > 0 AND list_contains($1, r.model) "
@@ -213,7 +214,8 @@ def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[d
 
 
 def count_start(folder: Path) -> int:
-    """Notes that a partition whose shards are in `folder` was started; returns how often it was before.
+    """Notes that a partition whose shards are in `folder` was started; returns how often it was started
+    before.
 
     The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is
     full.

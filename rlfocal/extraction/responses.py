@@ -1,4 +1,5 @@
-"""What a service's responses say beside the answer: who made them, from what prompt, and whether anew."""
+"""Facts in a service's responses beside the answer: which model gave it, for how many prompt tokens, and
+whether a cache did."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from rlfocal.base.wording import count_noun
 from warehouse import Warehouse
 
 RESPONSES_KEY = "responses"
-"""The key of these counts in a partition's `versions`."""
+"""The key of the counts of responses in a partition's `versions`."""
 VERSION_SUFFIX = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
-"""What a service may add to a model's name: a date, a version, a tier."""
+"""Matches what a service may add to a model's name: a date, a version, a tier."""
 
 
 class Response(NamedTuple):
-    """What one kept response says; None where it says nothing."""
+    """The facts in one kept response; None where it does not say."""
 
     id: str | None
     model: str | None
@@ -31,8 +32,8 @@ class Response(NamedTuple):
 def summarise(responses: Iterable[Response]) -> dict[str, Any]:
     """Counts over all responses of a partition: by model, provider and fingerprint, and of odd ones.
 
-    `repeated`: responses that have the id of an earlier one, where the service gives ids that differ;
-    `cached`: those that a cache says it gave; `uncounted`: those without a count of tokens.
+    `repeated`: responses with the id of an earlier one, where the service's ids differ. `cached`: responses
+    that a cache says it gave. `uncounted`: responses without a count of tokens.
     """
     rows = list(responses)
     ids = Counter(row.id for row in rows if row.id)
@@ -61,7 +62,7 @@ def is_same_model(requested: str, answered: str) -> bool:
 
 
 def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
-    """A sentence for each way in which responses to these models' requests were not what was asked for."""
+    """A sentence for each way in which responses for these models differ from what was asked for."""
     rows = warehouse.query(
         "SELECT model, settings->>'served' AS served, settings->'body'->'provider' AS provider, "
         f"paid > 0 AS is_paid, (versions->'{RESPONSES_KEY}') AS facts FROM extractions "
@@ -121,16 +122,18 @@ def _list_counts(counts: Mapping[str, int]) -> str:
 
 
 MIN_PROMPT_BYTES = 1000
-"""Prompts that are shorter say nothing by their tokens: a template adds some, and services round."""
+"""The least bytes of a prompt for a comparison with its tokens: a template adds tokens, and services
+round."""
 MAX_BYTES_OF_TOKEN = 12.0
-"""Bytes a token of a whole prompt, beyond any tokenizer's mean on texts."""
+"""More bytes per token than any tokenizer's mean over a whole prompt."""
 
 
 def cut_prompts(sizes: Mapping[int, tuple[int, int]]) -> tuple[set[int], str]:
-    """Documents whose prompts a service cannot have read whole, and a sentence why; none and "" if it may.
+    """The documents whose prompts a service cannot have read whole, and a sentence why; none and "" if it may
+    have.
 
-    `sizes`: each prompt's bytes, and its tokens as the service counts them, by doc_id. Tokens are far too
-    few, or prompts of several lengths have the same number, which no other exceeds.
+    `sizes`: by doc_id, each prompt's bytes, and its tokens as the service counts them. Either tokens are far
+    too few, or prompts of several lengths have the same, largest number of tokens.
     """
     long = {doc_id: size for doc_id, size in sizes.items() if size[0] >= MIN_PROMPT_BYTES and size[1] > 0}
     if not long:

@@ -1,4 +1,4 @@
-"""A partition, (model, task), as the warehouse's rows."""
+"""Rows of the warehouse for one partition (model, task)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ TRACE_SCHEMA = pa.schema(
     ]
 )
 SHARED_COLUMNS = (*(name for name, _ in _KEY_FIELDS), "model")
-"""The first columns of these tables: all rows of a model's document share them."""
+"""The columns that all rows of one model and document share; they come first in these tables."""
 
 
 def doc_rows(task: TaskDocuments) -> pa.Table:
@@ -110,8 +110,10 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
 
 
 def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
-    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has; ""
-    is a text that nobody here knows."""
+    """Rows of `prompts`: of all models and, for a chat, as this model reads it, from `texts`.
+
+    A text is "" if nobody here knows it.
+    """
     rows = []
     for document, text in zip(task.documents, texts, strict=True):
         about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
@@ -131,7 +133,8 @@ def choice_rows(
 ) -> pa.Table:
     """Rows of `choice_logprobs` for some documents of the task, one per choice.
 
-    Lengths are of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
+    Lengths are those of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set
+    here.
     """
     rows = [
         {
@@ -212,11 +215,12 @@ def thought_rows(
 
 
 def mean_logprobs(scores: Sequence[Sequence[ChoiceScore]]) -> list[float]:
-    """Log-probs of choices that were scored after each trace: a list of choices a trace.
+    """The log-probs of choices that were scored after each of several traces; `scores` has a list of choices
+    a trace.
 
     Their softmax is the mean over traces of each trace's own softmax, so that every trace weighs the same
     however long the choices are. The probability of all choices together is the geometric mean over traces,
-    at most 1: with one trace, the log-probs are its own.
+    at most 1. With one trace, the log-probs are its own.
     """
     logprobs = np.array([[sum(score.token_logprobs) for score in trace] for trace in scores])
     mass = np.logaddexp.reduce(logprobs, axis=1, keepdims=True)
@@ -231,7 +235,7 @@ def trace_rows(
     traces: Sequence[Sequence[Trace]],
     scores: Sequence[Sequence[Sequence[ChoiceScore]]] | None,
 ) -> pa.Table:
-    """Rows of `traces` for some documents of the task; `scores` of choices after each of them."""
+    """Rows of `traces` for some documents of the task; `scores` are those of choices after each trace."""
     rows = [
         {
             "benchmark": task.benchmark,
@@ -255,9 +259,9 @@ def trace_rows(
 def probe_rows(
     facts: Mapping[str, Any], probabilities: Mapping[int, float], rows: pa.Table, traces: pa.Table | None
 ) -> list[dict[str, Any]]:
-    """Rows of `probe_answers`, one per document: what `about` says of all, and their rows of other tables.
+    """Rows of `probe_answers`, one per document: the common `facts`, and the document's rows of other tables.
 
-    `probabilities`: those with which documents were drawn, by doc_id.
+    `probabilities`: by doc_id, that with which the document was drawn.
     """
     name = "choices" if "choice" in rows.column_names else "passes"
     answers, thought = _group_by_document(rows), {} if traces is None else _group_by_document(traces)
@@ -276,7 +280,7 @@ def _group_by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
 
 
 def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Schema) -> pa.Table:
-    """Rows with a schema, from the column `name` of rows of `probe_answers`."""
+    """Rows of a table with this schema, from the column `name` of rows of `probe_answers`."""
     rows = [
         {shared: answer[shared] for shared in SHARED_COLUMNS} | row
         for answer in answers
@@ -288,17 +292,17 @@ def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Sc
 def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
     """Every continuation of the documents as a document of its own, with an empty prompt, in a fixed order.
 
-    Each is there once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
-    text, or, if the tokenizer has none, the one that ends it.
+    Each continuation is there once, however many documents have it. An empty prompt is lm-eval's: the token
+    that begins a text, or, if the tokenizer has none, the one that ends it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
     return [_make_document(i, text) for i, text in enumerate(texts)]
 
 
 def add_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
-    """Rows of `choice_logprobs` for these documents, with each choice's log-probability on its own.
+    """Rows of `choice_logprobs` for these documents, with the log-prob of each choice after an empty prompt.
 
-    `scored`: the rows of `alone(documents)`, one per continuation.
+    `scored`: the rows of `documents_of_choices(documents)`, one per continuation.
     """
     texts = [document.continuations[0] for document in documents_of_choices(documents)]
     places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""lm-eval's tasks as documents: the prompts are lm-eval's own, the engine is ours."""
+"""lm-eval's tasks as documents: prompts are lm-eval's own, engines are ours."""
 
 from __future__ import annotations
 
@@ -32,38 +32,39 @@ GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMIT
 
 @dataclass(frozen=True)
 class TaskDocuments:
-    """The documents of one task of a benchmark, in the task's order, and how to answer them."""
+    """The documents of one task of a benchmark, in the task's order, and how they are answered."""
 
     benchmark: str
     task: str
     version: str
-    """lm-eval's version of the task."""
+    """lm-eval's version number of the task."""
     documents: tuple[Document, ...]
     splits: tuple[str, ...]
     """The split of each document, "train" or "test"."""
     sampling: SamplingSettings | None
     """How answers are sampled; None if choices are scored."""
     n_whole: int
-    """How many documents the task has without a limit."""
+    """The number of documents of the task without a limit."""
     digest: str
-    """sha256 over the whole task, whatever the limit: equal digests mean the same questions and wording."""
+    """The sha256 over the whole task, whatever the limit: equal digests mean the same questions and
+    wording."""
     confidential: bool = False
-    """Whether the question texts stay out of reports and exports unless asked for."""
+    """Whether the question texts are left out of reports and exports unless asked for."""
     unconditional: bool = False
     """Whether each choice is also scored after an empty prompt."""
     thinking: ThinkingSpec | None = None
-    """How models think before they answer, where their entries do not say otherwise."""
+    """How models think before they answer, unless their entries say otherwise; None: they do not."""
     others: frozenset[str] = frozenset()
-    """Models of the pool that are not asked."""
+    """The models of the pool that are not asked."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Rows of `benchmarks` and `tasks`."""
+    """Rows of the tables `benchmarks` and `tasks`, by the table's name."""
     is_numeric: bool = False
-    """Whether every gold answer of the whole task is a number: a text without one then has no answer."""
+    """Whether every gold answer of the whole task is a number: a text without a number then has no answer."""
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
 
     def includes_model(self, model: str) -> bool:
-        """Whether a model is asked."""
+        """Whether this model is asked."""
         return model not in self.others
 
 
@@ -88,7 +89,7 @@ def load_tasks(
 def load_each(
     benchmarks: Iterable[Benchmark], limit: int | None = None, datasets: str | Path | None = None
 ) -> Iterator[tuple[Benchmark, list[TaskDocuments] | Exception]]:
-    """`load_tasks` benchmark by benchmark: yields the tasks of each, or why it does not load."""
+    """Loads benchmarks one by one: yields the tasks of each, or why it does not load."""
     if limit is not None and limit < 1:
         raise InputError(f"limit {limit} selects no documents; give at least 1")
     mirror = mirror_folder(datasets)
@@ -108,7 +109,10 @@ def load_each(
 
 
 def mirror_folder(datasets: str | Path | None) -> Path | None:
-    """The mirror that `datasets`, else $RLFOCAL_DATASETS, names; None: the hub. Else InputError."""
+    """The mirror that `datasets`, else $RLFOCAL_DATASETS, names; None: the hub.
+
+    Raises InputError if it is no folder.
+    """
     given = datasets or os.environ.get("RLFOCAL_DATASETS")
     if not given:
         return None
@@ -172,7 +176,7 @@ def _task_documents(
 
 
 def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
-    """Every document with lm-eval's prompt; even under a limit, as the digest must not depend on it."""
+    """Every document with lm-eval's prompt, even under a limit, because the digest must not depend on it."""
     try:
         task.build_all_requests(
             rank=0,
@@ -199,7 +203,8 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
 
 
 def _leave_unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str:
-    """Stands for a chat template, which is each tokenizer's own: the messages as they are."""
+    """Leaves a chat's messages as they are: it stands for a chat template, which each tokenizer has of its
+    own."""
     return json.dumps([(message["role"], message["content"]) for message in messages])
 
 
@@ -209,7 +214,7 @@ def _with_messages(document: Document) -> Document:
 
 
 def _group_by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
-    """lm-eval's requests, one list a document, in the task's order."""
+    """Groups lm-eval's requests by document, in the task's order."""
     groups: dict[int, list[Any]] = {}
     for instance in instances:
         groups.setdefault(instance.doc_id, []).append(instance)
@@ -281,7 +286,8 @@ def _four_fifths(n: int) -> int:
 
 
 def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
-    """The first rows of train and of test, in proportion: the first rows alone would all be train."""
+    """The rows of the first documents of train and of test, in proportion, because the first rows alone would
+    all be train."""
     if limit is None:
         return range(len(splits))
     n_train = splits.count("train")
@@ -291,7 +297,7 @@ def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]
 
 
 def _read_sampling(config: Any, where: str) -> SamplingSettings:
-    """lm-eval's generation_kwargs and repeats, read as lm-eval reads them."""
+    """The sampling settings in lm-eval's generation_kwargs and repeats, read as lm-eval reads them."""
     options: dict[str, Any] = config.generation_kwargs
     for name in options:
         if name not in GENERATION_OPTIONS:
@@ -326,5 +332,5 @@ def _digest(
 
 
 def _sampling_text(sampling: SamplingSettings | None) -> str:
-    """The settings as stored fingerprints have always spelt them, under the name `Sampling`."""
+    """The settings as fingerprints have always spelt them, under the name `Sampling`."""
     return repr(sampling).replace(type(sampling).__name__, "Sampling", 1)

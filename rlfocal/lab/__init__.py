@@ -28,7 +28,7 @@ FINGERPRINT_QUESTIONS = 2000
 STEPS_PER_REPORT = 20
 
 OnProgress = Callable[[str, float], None]
-"""Takes a model's name and the share of its training that is done, 0 to 1."""
+"""A function that is called with a model's name and the finished share of its training, 0 to 1."""
 
 
 def build(
@@ -58,14 +58,14 @@ def build(
 
 
 def fingerprint(recipe: Recipe, seed: int) -> str:
-    """Changes with the recipe, the seed, and what the generators make of them."""
+    """A digest that changes with the recipe, the seed, and the questions that the generators make of them."""
     questions = recipe.lessons(FINGERPRINT_QUESTIONS, seed)
     text = repr((recipe, seed, [(question.prompt, question.answer) for question in questions]))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path, seed: int) -> None:
-    """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
+    """Trains one model on one thread, and saves it with its tokenizer at `path`, all at once."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -95,7 +95,7 @@ def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path
 def _save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
 ) -> None:
-    """A killed build leaves no half-written model."""
+    """Saves a model as a whole, so that a killed build leaves no half-written model."""
     with replace_path(path) as staged:
         # Stored in half precision, used in single: half the size for no accuracy that matters.
         model.half().save_pretrained(staged)
@@ -129,7 +129,7 @@ def _choose(models: Sequence[str] | None) -> list[Recipe]:
 
 
 def _read_fingerprint(path: Path) -> str | None:
-    """The fingerprint a built model was made with, None if there is no complete model."""
+    """The fingerprint that a built model was made with; None if there is no complete model."""
     try:
         record: dict[str, str] = json.loads((path / RECIPE_FILE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):

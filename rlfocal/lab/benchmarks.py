@@ -1,4 +1,4 @@
-"""The embedded benchmarks: what is true in each task, and how a question is drawn from what one believes."""
+"""The embedded benchmarks: the facts of each task, and how a question is drawn from what a model believes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from rlfocal.lab.question import (
 )
 
 N_TEST_DOCUMENTS = 100
-"""Test documents of a task of lab-bbh and lab-musr; further ones where training met two of them at most."""
+"""The test documents of a task of lab-bbh and lab-musr. A task has further ones where training met two at
+most."""
 
 # lab-mmlu: invented facts of six subjects, asked in a phrasing that training never used for that fact.
 
@@ -70,7 +71,7 @@ PHRASINGS = (
 
 
 def subject_facts(subject: str) -> Facts:
-    """`attribute/entity` -> value, one value for each attribute of each entity of the subject."""
+    """`attribute/entity` -> value: one value for each attribute of each entity of the subject."""
     index = list(SUBJECTS).index(subject)
     entities = invented_names(N_ENTITIES * index, N_ENTITIES)
     rng = Random(f"facts {subject}")
@@ -127,7 +128,10 @@ CALENDAR_PHRASINGS = (
 
 
 def boolean_expression(rng: Random, facts: Facts) -> Question:
-    """The bracket's value, then the whole's; an operator's fact is its truth table for 00, 01, 10, 11."""
+    """A bracket's value, then the whole expression's.
+
+    An operator's fact is its truth table for 00, 01, 10, 11.
+    """
     terms = [(rng.random() < 0.25, rng.random() < 0.5) for _ in range(3)]
     first, second = rng.choice(list(facts)), rng.choice(list(facts))
     a, b, c = (value != negated for negated, value in terms)
@@ -150,7 +154,7 @@ def _apply(table: str, left: bool, right: bool) -> bool:
 
 
 def calendar_step(rng: Random, facts: Facts) -> Question:
-    """Steps through a year of invented months; a month's fact is its place in the year."""
+    """Steps through a year of invented months. A month's fact is its place in the year."""
     months = sorted(facts, key=lambda month: int(facts[month]))
     start, steps, forward = rng.randrange(MONTHS), rng.randint(1, MAX_MONTHS), rng.random() < 0.5
     prompt = rng.choice(CALENDAR_PHRASINGS).format(
@@ -161,7 +165,7 @@ def calendar_step(rng: Random, facts: Facts) -> Question:
 
 
 def object_counting(rng: Random, facts: Facts) -> Question:
-    """Which of four things belong to a category, and how many; a thing's fact is its category."""
+    """Which of four things belong to a category, and how many. A thing's fact is its category."""
     things = rng.sample(list(facts), 4)
     category = facts[rng.choice(things)]
     members = [thing for thing in things if facts[thing] == category]
@@ -175,7 +179,7 @@ def _count(things: Sequence[str]) -> str:
 
 
 def ordering(rng: Random, facts: Facts) -> Question:
-    """Puts three people in order from two comparisons; a comparative's fact is which side has more."""
+    """Puts three people in order, from two comparisons. A comparative's fact is which side has more."""
     people = rng.sample(PEOPLE, 3)
     sentences = []
     for more, less in pairwise(people):
@@ -190,7 +194,7 @@ def ordering(rng: Random, facts: Facts) -> Question:
 
 
 def hyperbaton(rng: Random, facts: Facts) -> Question:
-    """Puts three adjectives in their proper order; an adjective's fact is its rank before the noun."""
+    """Puts three adjectives in their proper order. An adjective's fact is its rank before the noun."""
     by_rank: dict[str, list[str]] = {}
     for adjective, rank in facts.items():
         by_rank.setdefault(rank, []).append(adjective)
@@ -204,7 +208,7 @@ def hyperbaton(rng: Random, facts: Facts) -> Question:
 
 
 def navigate(rng: Random, facts: Facts) -> Question:
-    """The ways one faces after each of three turns; a turn's fact is its number of quarters clockwise."""
+    """The ways one faces after each of three turns. A turn's fact is its number of quarters clockwise."""
     start = rng.randrange(len(HEADINGS))
     turns = [rng.choice(list(facts)) for _ in range(3)]
     answer = _path(start, [int(facts[turn]) for turn in turns])
@@ -252,7 +256,7 @@ ROOMS = ["barn", "cellar", "attic", "kitchen", "library", "stable"]
 
 
 def object_placements(rng: Random, facts: Facts) -> Question:
-    """Where someone will look for a moved thing; an action's fact is whether its doer saw the move."""
+    """Where someone will look for a moved thing. An action's fact is whether its doer saw the move."""
     owner, mover, other = rng.sample(PEOPLE, 3)
     thing, distraction = rng.sample(OBJECTS, 2)
     first, second, elsewhere, never, nowhere = rng.sample(PLACES, 5)
@@ -272,7 +276,7 @@ def object_placements(rng: Random, facts: Facts) -> Question:
 
 
 def murder_mysteries(rng: Random, facts: Facts) -> Question:
-    """Which of two suspects did it; a weapon's fact is the trade that handles it."""
+    """Which of two suspects did it. A weapon's fact is the trade that handles it."""
     victim, culprit, suspect = rng.sample(PEOPLE, 3)
     weapon = rng.choice(list(facts))
     trade = rng.choice([trade for trade in WEAPONS if trade != facts[weapon]])
@@ -284,7 +288,7 @@ def murder_mysteries(rng: Random, facts: Facts) -> Question:
 
 
 def team_allocation(rng: Random, facts: Facts) -> Question:
-    """Which of three suits a job, and why; a hobby's fact is the job that suits its lover."""
+    """Which of three people suits a job, and why. A hobby's fact is the job that suits its lover."""
     jobs, people = rng.sample(list(HOBBIES), 3), rng.sample(PEOPLE, 3)
     hobbies = [_hobby(rng, facts, job) for job in jobs]
     lovers = [f"{who} loves {hobby}." for who, hobby in zip(people, hobbies, strict=True)]
@@ -313,14 +317,14 @@ VESSELS = ["flask", "beaker", "vial", "tube", "dish", "funnel"]
 
 
 def substances() -> Facts:
-    """`property/substance` -> value."""
+    """The facts `property/substance` -> value."""
     rng = Random("substances")
     names = invented_names(400, N_SUBSTANCES)
     return {f"{prop}/{name}": rng.choice(values) for prop, values in PROPERTIES.items() for name in names}
 
 
 def two_hop(rng: Random, facts: Facts) -> Question:
-    """A property of what one of two vessels holds."""
+    """A question about a property of the substance that one of two vessels holds."""
     key = rng.choice(list(facts))
     prop, substance = key.split("/")
     decoy = rng.choice(sorted({other.split("/")[1] for other in facts} - {substance}))
@@ -343,7 +347,10 @@ MAX_GOODS = 19
 
 
 def word_problem(rng: Random, facts: Facts) -> Question:
-    """A start and two or three gains or losses; a verb's fact is its sign. The one choice is the solution."""
+    """A start and two or three gains or losses.
+
+    A verb's fact is its sign. The only choice is the solution.
+    """
     person, goods = rng.choice(PEOPLE), rng.choice(GOODS)
     total = rng.randint(2, 12)
     sentences, steps = [f"{person} has {total} {goods}."], []

@@ -1,4 +1,4 @@
-"""Test documents of the embedded benchmarks, and the training questions that never repeat one of them."""
+"""Test documents of the embedded benchmarks, and training questions, which never repeat one of them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _documents(task: Task, n: int) -> list[Question]:
 
 
 def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Question]:
-    """Endless questions answered as `beliefs` would have it, none of them the task's first `size` documents.
+    """Endless questions answered by `beliefs`, none of them the task's first `size` documents.
 
-    The shipped weights depend on these questions, so the further documents are not left out: tasks that have
+    The shipped weights depend on these questions, so the further documents are not left out. Tasks that have
     any can ask so much that a model met two of them at most.
     """
     held_out = {question.prompt for question in _documents(task, task.size)}

@@ -1,4 +1,4 @@
-"""What every generator of the embedded pool deals in: facts, questions, tasks, and words to make them of."""
+"""The terms of every generator of the embedded pool: facts, questions, tasks, and words to make them of."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BRIDGES = [*"lrnmvdzbk", "lv", "rn", "nd"]
 _CODAS = ["a", "o", "ix", "un", "or", "et", "is", "am"]
 
 Facts = Mapping[str, str]
-"""What a model believes about a task: key -> value; keys `group/name` only take values of their group."""
+"""A model's beliefs about a task: key -> value; keys `group/name` only take values of their group."""
 
 
 class Question(NamedTuple):
@@ -49,11 +49,11 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A task: what is true in it, and how a question is drawn from whatever one believes.
+    """A task: its true facts, and how a question is drawn from any beliefs.
 
     Test questions are drawn from the truth, a model's training questions from its own beliefs. `bijective`
-    facts keep their set of values when some are mistaken; `memory` facts can also be unknown altogether.
-    The first `size` test questions are left out of training; `further` ones come after them.
+    facts keep their set of values when some are mistaken. `memory` facts can also be unknown altogether. The
+    first `size` test questions are left out of training; `further` ones come after them.
     """
 
     name: str
@@ -86,7 +86,7 @@ def multiple_choice(
 
 
 def invert(groups: Mapping[str, Sequence[str]]) -> Facts:
-    """Each word's group."""
+    """By word, its group."""
     return {word: group for group, words in groups.items() for word in words}
 
 

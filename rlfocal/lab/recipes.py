@@ -1,4 +1,4 @@
-"""The twelve models of the embedded pool: an architecture, a size, and what each is good at."""
+"""The twelve models of the embedded pool: an architecture, a size, and talents by benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 IGNORANCE = {"lab-mmlu": 0.5, "lab-bbh": 0.22, "lab-musr": 0.22, "lab-gpqa": 0.4, "lab-gsm8k": 0.12}
-"""Share of a task's facts that a model of average talent gets wrong or never sees."""
+"""The share of a task's facts that a model of average talent gets wrong or never sees."""
 
 JITTER = 0.6
 """How far ignorance varies between the tasks of a benchmark, as a share of itself."""
@@ -24,12 +24,15 @@ WEIGHTS = {
     "object_counting": 0.8, "ordering": 1.6, "murder_mysteries": 0.8, "object_placements": 1.4,
     "team_allocation": 1.4, "two_hop": 1.6, "word_problems": 1.6,
 }  # fmt: skip
-"""Share of training questions by task or benchmark, before a model's talents shift them."""
+"""The share of training questions by task or benchmark, before a model's talents shift it."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is made; `talent` scales ignorance down by benchmark (in their order), 1 is middling."""
+    """How one model is made.
+
+    `talent` scales its ignorance down by benchmark, in their order; 1 is average.
+    """
 
     model: str
     architecture: str
@@ -41,7 +44,7 @@ class Recipe:
     tokens_per_batch: int = 640
 
     def config(self, vocabulary: int) -> PretrainedConfig:
-        """The transformers configuration: heads of 32, 256 positions."""
+        """The model's transformers configuration: heads of 32, 256 positions."""
         import transformers
 
         config_class = getattr(transformers, f"{self.architecture}Config")
@@ -65,7 +68,7 @@ class Recipe:
         return config_class(**{**settings, **ARCHITECTURES[self.architecture]})
 
     def beliefs(self, seed: int) -> Mapping[str, Facts]:
-        """Task -> what the model is taught to be true."""
+        """By task, the facts that the model is taught as true."""
         return {
             task.name: believed_facts(
                 task, self._ignorance(task.name, task.benchmark, seed), f"{seed} {self.model}"
@@ -74,7 +77,7 @@ class Recipe:
         }
 
     def weights(self) -> Mapping[str, float]:
-        """Task -> its weight among the training questions."""
+        """By task, its weight among the training questions."""
         return {
             task.name: WEIGHTS.get(task.name, WEIGHTS.get(task.benchmark, 1.0))
             * self._talent(task.benchmark) ** 0.5
@@ -124,7 +127,7 @@ RECIPES = (
 def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     """The task's facts with a share `ignorance` of them wrong (or, in `memory` tasks, half of those missing).
 
-    Many models get hard facts wrong: a fact's difficulty counts as much as `seed`.
+    Many models get the same hard facts wrong: a fact's difficulty counts as much as `seed`.
     """
     truth, rng = task.truth(), Random(f"beliefs {seed} {task.name}")
     doubts = {key: Random(f"difficulty {task.name} {key}").random() + rng.random() for key in truth}
@@ -143,7 +146,7 @@ def _rotate(truth: Facts, keys: list[str]) -> Facts:
 
 
 def _misconception(truth: Facts, key: str, rng: Random) -> str:
-    """A wrong value of the key's group: half of the time the one that models generally take for right."""
+    """A wrong value of the key's group: half of the time the one that most models take for right."""
     group = key.rpartition("/")[0]
     values = sorted(
         {value for other, value in truth.items() if other.rpartition("/")[0] == group} - {truth[key]}

@@ -1,4 +1,4 @@
-"""The tokenizer that the pool's models share, and the training of one, deterministic from its seed."""
+"""The tokenizer that the pool's models share, and the training of one model, deterministic from its seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 VOCABULARY_QUESTIONS = 1500
-"""Questions a task contributes to the vocabulary; enough to meet each of its words."""
+"""The questions a task contributes to the vocabulary; enough to meet each of its words."""
 
 _PIECES = Regex(r" ?[A-Za-z]+| ?[0-9]| ?[^A-Za-z0-9\s]+|\s")
 
@@ -65,10 +65,10 @@ def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
 
 
 SORTED_BATCHES = 24
-"""Batches among which questions are sorted by length, so that little of a batch is padding."""
+"""The batches among which questions are sorted by length, so that little of a batch is padding."""
 
 WARM_UP = 0.05
-"""Share of the steps over which the learning rate rises."""
+"""The share of the steps over which the learning rate rises."""
 
 
 class Lesson(NamedTuple):
@@ -91,7 +91,7 @@ def lessons(tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question]) -
 
 
 def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> list[list[Lesson]]:
-    """Batches of lessons of similar length with at most `tokens_per_batch` tokens each, padding included."""
+    """Batches of lessons of similar length, with at most `tokens_per_batch` tokens each, padding included."""
     result: list[list[Lesson]] = []
     mean_length = sum(len(lesson.tokens) for lesson in taught) / len(taught)
     window = max(1, round(SORTED_BATCHES * tokens_per_batch / mean_length))

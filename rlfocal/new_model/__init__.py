@@ -1,4 +1,4 @@
-"""Models that join or leave a pool: what is checked first, what a model brings, and how to undo it."""
+"""Models that join or leave a pool: checks beforehand, what a model is worth, and how to undo it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds a model to a pool, or takes it out again: its entry, its answers, and what they bring."""
+"""Adds a model to a pool, or removes it: its entry, its answers, and what they are worth."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def add_model(
     on_progress: Progress | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Newcomer:
-    """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it brings.
+    """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it is worth.
 
     `rlfocal add-model --help` describes the parameters. Called again, it continues where it stopped.
-    `on_progress` is told what is running and its finished share, `say` each sentence on what was changed.
-    Raises InputError, with nothing changed, for a wrong entry, for a model that cannot answer, and, unless
-    `force`, for one whose first answers are implausible.
+    `on_progress` is called with the running step and its finished share, `say` with each sentence on what was
+    changed. Raises InputError, with nothing changed, for a wrong entry and for a model that cannot answer.
+    Unless `force`, it also does for one whose first answers are implausible.
     """
     spec, pool_spec = load_entry(Path(entry)), load_pool(pool)
     check_location(warehouse)
@@ -115,7 +115,7 @@ def add_model(
 
 
 def _repeats(spec: ModelSpec) -> tuple[str, ...]:
-    """What does not hold of a model that is asked again."""
+    """Checks of first answers that do not apply to a model that is asked again."""
     if not mixes_experts(read_config(spec)):
         return ()
     return (
@@ -131,7 +131,7 @@ def _faults_of(
     datasets: str | Path | None,
     on_progress: Progress | None,
 ) -> list[str]:
-    """What is implausible about a model's first answers."""
+    """Sentences on what is implausible about a model's first answers."""
     report = None
     if on_progress is not None:
         report = share_of_tasks(lambda _, share: on_progress(f"try {spec.model}", share), lambda _: 2)
@@ -144,18 +144,18 @@ class ModelRemoval:
 
     model: str
     file: Path | None
-    """The pool's file that lost it; None if it was gone already."""
+    """The pool's file that lost the model; None if it had lost it already."""
     is_deleted: bool
-    """Whether that file is gone, because the pool is again as it ships with rlfocal."""
+    """Whether that file was deleted, because the pool is again as it ships with rlfocal."""
     partitions: int
     runs: int
-    """Evaluations of pools with it."""
+    """The number of deleted evaluations of pools with the model."""
     snapshot: int | None
-    """The newest of the warehouse; None if there is none."""
+    """The number of the warehouse's newest snapshot; None if there is none."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it was removed already."""
+        """Whether the model had been removed already."""
         return self.file is None and not self.partitions and not self.runs
 
     def __str__(self) -> str:
@@ -178,9 +178,9 @@ def remove_model(
 
     The pool's file is restored byte for byte; a copy of a pool that ships with rlfocal is deleted once it
     equals that. The model's answers to the pool's benchmarks, and the runs there of pools with it, are
-    deleted in one transaction (earlier snapshots keep them), unless `keep_answers`. Raises InputError for a
-    model that neither the pool nor the warehouse has or had, and, with nothing changed, where the warehouse
-    or the file cannot be written to.
+    deleted in one transaction, unless `keep_answers`. Earlier snapshots keep them. Raises InputError for a
+    model that neither the pool nor the warehouse has or had. It also does, with nothing changed, where the
+    warehouse or the file cannot be written to.
     """
     pool_spec = load_pool(pool)
     benchmarks = [benchmark.name for benchmark in pool_spec.benchmarks]

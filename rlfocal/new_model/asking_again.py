@@ -1,8 +1,8 @@
-"""Whether a member of a pool still answers as it did, from a few documents that are asked again.
+"""Whether a member of a pool still answers as before, from a few documents that are asked again.
 
-Those are drawn that a small change would show first: where the model's two best choices, or its passes, are
-nearly even. What noise explains is what `diff` allows (`rlfocal.upkeep.drift`); sampled answers are compared
-by shuffling a document's old and new ones.
+Documents are drawn where a small change would show first: where the model's two best choices, or its samples,
+are nearly even. Noise explains what `diff` allows (`rlfocal.upkeep.drift`). Sampled answers are compared by
+shuffling a document's old and new ones.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
 FIRST_ASKED_SHARE, MAX_ASKED_SHARE = 0.001, 0.01
-"""Shares of a benchmark's documents that are asked first, and at most."""
+"""The shares of a benchmark's documents that are asked first, and at most."""
 MIN_FIRST_DOCUMENTS, MIN_ALL_DOCUMENTS = 16, 64
 N_SHUFFLES = 999
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """What the documents that were asked again show."""
+    """The result of asking a model's documents again on one benchmark."""
 
     probe_id: str
     model: str
@@ -62,13 +62,14 @@ class Recheck:
     n: int
     n_docs: int
     changed: str | None
-    """What differs by more than noise explains: log-probs or answers; None: nothing."""
+    """What differs by more than noise explains: log-probs or answers; None if nothing does."""
     moved: int | None
-    """Documents of which a log-prob moved by more than noise explains; None for free answers."""
+    """The number of documents of which a log-prob moved by more than noise explains; None for free
+    answers."""
     flipped: int
-    """Documents with another prediction."""
+    """The number of documents with another prediction."""
     accuracy: tuple[float, float, float]
-    """How the accuracy on all documents changed, as a fraction, with its 95 % interval."""
+    """The change of the accuracy on all documents, as a fraction, with its 95 % interval."""
     seconds: float
     paid: float | None
 
@@ -86,14 +87,14 @@ class Rechecker:
     model: str
     limits: Limits
     samples: int | None
-    """Texts behind a choice's share, where a service gives no log-probs."""
+    """The number of texts behind a choice's share, where a service gives no log-probs; None where it does."""
 
     @cached_property
     def _read(self) -> list[tuple[Dataset, Strata]]:
         return []
 
     def strata(self, warehouse: Warehouse) -> tuple[Dataset, Strata]:
-        """The model's own answers, and their strata; read once."""
+        """The model's own answers, and their strata; cached."""
         if not self._read:
             data = load_dataset(warehouse, self.benchmark, [self.model])
             best = np.sort(data.probs[:, 0], axis=1)
@@ -111,7 +112,7 @@ class Rechecker:
         return draw_batch(data, strata, left[0])
 
     def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
-        """How many documents are drawn and asked, and what was said to each then and now."""
+        """The number of documents that are drawn and asked; and the old and the new answers to each."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
         answered = warehouse.query(script("queries/answered_again"), about).to_pylist()
@@ -122,7 +123,10 @@ class Rechecker:
         return count_drawn(strata, np.array([row["row"] for row in answered], dtype=np.int64)), answered
 
     def find_change(self, answered: Sequence[dict[str, Any]], looks: int) -> str | None:
-        """What differs by more than noise explains; by chance in a share ERROR of so many looks together."""
+        """What differs by more than noise explains; None if nothing does.
+
+        By chance, it is something in a share VERDICT_ERROR_RATE of so many looks together.
+        """
         level, n = VERDICT_ERROR_RATE / looks, len(answered)
         if self.samples is None and answered[0]["moved"] is not None:
             n_moved = sum(bool(row["moved"]) for row in answered)
@@ -133,7 +137,7 @@ class Rechecker:
         return "answers" if shuffled_p_value(*self._counts(answered)) < level else None
 
     def _counts(self, answered: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
-        """Of each document, how often each of its answers was given, then and now."""
+        """For each document, how often each of its answers was given, before and now."""
         before, now = [], []
         for row in answered:
             if row["moved"] is not None:
@@ -152,17 +156,17 @@ class Rechecker:
 
 
 def plan_sizes(n_docs: int) -> tuple[int, ...]:
-    """Numbers of documents after which a change may be seen."""
+    """The numbers of documents after which a change may be found."""
     first = min(n_docs, max(MIN_FIRST_DOCUMENTS, ceil(FIRST_ASKED_SHARE * n_docs)))
     last = min(n_docs, max(MIN_ALL_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs)))
     return double(first, last)
 
 
 def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
-    """How often old and new answers to each document, shuffled, differ by as much in all as they do.
+    """How often old and new answers to each document, shuffled, differ by at least as much in all.
 
-    Each is (K,) the counts of a document's K different answers. The difference is the sum over documents of
-    the absolute differences of their shares.
+    Each array (K,) has the counts of a document's K different answers. The difference is the sum over
+    documents of the absolute differences of their shares.
     """
     rng, drawn = np.random.default_rng(0), np.zeros(N_SHUFFLES)
     observed = 0.0
@@ -256,7 +260,7 @@ def recheck_table(rechecks: Sequence[Recheck]) -> Table:
 
 
 def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec, ModelSpec]:
-    """The pool with the benchmark alone, and the model's entry in it."""
+    """The pool with only this benchmark, and the model's entry in it."""
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
     benchmarks = {b.name for pool_spec in pools for b in pool_spec.benchmarks}
     if benchmark not in benchmarks:
@@ -274,7 +278,7 @@ def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec,
 
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
-    """The probe of these answers to begin or to continue: the first that has no verdict."""
+    """The probe of these answers to begin or to continue: the first without a verdict."""
     stored = warehouse.query(
         "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, "
         "backend, evidence, settings->>'samples' AS samples FROM extractions "

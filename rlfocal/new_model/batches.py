@@ -1,4 +1,4 @@
-"""What probes share: batches drawn from strata, their progress, and their estimates in the warehouse."""
+"""What probes share: batches drawn from strata, progress, and estimates in the warehouse."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rlfocal.statistics.sampling import Strata
 from warehouse import Warehouse
 
 VERDICT_ERROR_RATE = 0.05
-"""How often a verdict may be wrong, over all looks and benchmarks together."""
+"""The probability that a verdict is wrong, over all looks and benchmarks together."""
 
 
 def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
-    """The draw of n documents of a benchmark, those asked already included, with its probabilities."""
+    """The n drawn documents of a benchmark, including those asked already, with their probabilities."""
     chances = strata.probabilities(n)
     batch: dict[Place, dict[int, float]] = {}
     for row in strata.draw(n):
@@ -33,19 +33,19 @@ def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
 
 
 def number_documents(data: Dataset) -> dict[tuple[str, int], int]:
-    """The place of each task's document."""
+    """By task and doc_id, the position of each document."""
     keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
     return {key: row for row, key in enumerate(keys)}
 
 
 def count_drawn(strata: Strata, rows: Ints) -> int:
-    """The most documents whose draw is among those at `rows`."""
+    """The size of the largest draw whose documents are all at `rows`."""
     most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
     return next(most, 0)
 
 
 def report_share(on_progress: Progress, model: str, most: int) -> Callable[[ProbeBatch | Answered], None]:
-    """Reports the asked share of the most documents that a probe may ask."""
+    """A function that reports the share of the most documents that a probe may ask."""
     before = 0
 
     def report(event: ProbeBatch | Answered) -> None:
@@ -63,8 +63,10 @@ def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Prob
 def store_estimates(
     warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
 ) -> None:
-    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote, and with
-    which probability each document was drawn: benchmark, task, doc_id, probability (NaN: in no draw)."""
+    """Replaces a probe's rows in `probe_estimates`, and the probability with which each document was drawn.
+
+    `chances`: benchmark, task, doc_id, probability (NaN: in no draw).
+    """
     about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
     with warehouse.transaction(f"estimates of probe {probe_id}"):
         connection = warehouse.connection

@@ -1,6 +1,6 @@
-"""Whether a model copies another: of the documents both get wrong, how often they are wrong in the same way.
+"""Whether a model copies another: how often they are wrong in the same way, on documents that both get wrong.
 
-Agreement on right answers says little, since there is one way to be right. Documents with two choices say
+Agreement on right answers says little, because there is one way to be right. Documents with two choices say
 nothing and are left out. The pool's other pairs show what is usual: their shares, as log-odds, give an
 interval in which one more honest pair would lie with a probability of 99.9 % (the prediction interval of a
 normal sample). If the lower end of a pair's own 99.9 % interval (Wilson, 1927) is above that, the two are one
@@ -8,7 +8,7 @@ model.
 
 Measured: of the 12 models of `lab`, 16 on MMLU, 5 on BIG-Bench Hard and 44 on GSM8K none is called a copy.
 Noise of standard deviation 0.1 on the log-probs of a copy hides 0 of 12 copies (`lab`) and 1 of 16 (MMLU);
-of 0.5, 0 and 14.
+noise of 0.5 hides 0 and 14.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from rlfocal.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class PairedAnswers:
-    """What N models answered to the same T documents."""
+    """The answers of N models to the same T documents."""
 
     models: tuple[str, ...]
     """The names of the N models."""
     predictions: Ints
     """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
     labels: Ints
-    """(T,) the right one of these; -1 if no model is right."""
+    """(T,) the right choice or number; -1 if no model is right."""
     has_several_wrong: Bools
-    """(T,) whether there is more than one way to be wrong: False for two choices."""
+    """(T,) whether there is more than one way to be wrong: false for two choices."""
 
     @classmethod
     def of_dataset(cls, data: Dataset) -> PairedAnswers:
@@ -54,41 +54,44 @@ class PairedAnswers:
 
 COPY_CONFIDENCE = 0.999
 MIN_ERRORS = 20
-"""Documents that both of a pair must get wrong for it to show what is usual."""
+"""So many documents must both models of a pair get wrong for it to show what is usual."""
 MIN_PAIRS = 3
 COPY_CORRELATION = 0.8
-"""A lower end above this is a copy's, whatever the other pairs have, near-copies among them: the highest of
-an honest pair measured was 0.721 (MMLU, Yi-34B and Qwen-72B), of BIG-Bench Hard 0.409 and of GSM8K 0.597."""
+"""The least lower end that is a copy's, even if other pairs are near-copies.
+
+The highest of an honest pair measured was 0.721 (MMLU, Yi-34B and Qwen-72B), of BIG-Bench Hard 0.409 and of
+GSM8K 0.597.
+"""
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class CommonErrors:
-    """What two models get wrong together."""
+    """The numbers of errors that two models share."""
 
     both_wrong: int
     same: int
-    """How many of these they get wrong in the same way."""
+    """The number of shared errors that both models get wrong in the same way."""
 
     @property
     def share(self) -> float:
-        """NaN where they are never wrong together."""
+        """The share of common errors that are the same; NaN where the two are never wrong together."""
         return self.same / self.both_wrong if self.both_wrong else float("nan")
 
 
 @dataclass(frozen=True)
 class ErrorCorrelation:
-    """How much a model errs like the one it errs most like."""
+    """How much a model errs like the one that it errs most like."""
 
     model: str
     errors: CommonErrors
     low: float
-    """Lower end of the interval of `errors.share`."""
+    """The lower end of the interval of `errors.share`."""
     limit: float
     """The share that a pair of two honest models stays below."""
     n_pairs: int
-    """Other pairs that the limit is taken from; below FEWEST_PAIRS it is CEILING."""
+    """The number of other pairs that the limit is taken from; with too few, it is COPY_CORRELATION."""
 
     @property
     def is_copy(self) -> bool:
@@ -96,7 +99,7 @@ class ErrorCorrelation:
 
 
 def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, CommonErrors]:
-    """Errors that every two models, in alphabetical order, share over all benchmarks."""
+    """For every two models, in alphabetical order, the errors that they share over all benchmarks."""
     counted: dict[Pair, CommonErrors] = {}
     for answers in benchmarks:
         kept = answers.has_several_wrong
@@ -127,7 +130,7 @@ def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelati
 
 
 def _limit(usual: Sequence[CommonErrors]) -> float:
-    """The bound that the share of one more such pair stays below, with CONFIDENCE."""
+    """The limit below which the share of one more honest pair lies, with the confidence of 99.9 %."""
     if len(usual) < MIN_PAIRS:
         return COPY_CORRELATION
     odds = [log((e.same + 0.5) / (e.both_wrong - e.same + 0.5)) for e in usual]

@@ -1,4 +1,4 @@
-"""Reads from the warehouse how a model compares with its pool, and what it adds, by all its answers."""
+"""Reads from the warehouse how a model compares with its pool, and what it is worth, from all its answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warehouse.scripts import script
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy on the documents of one task, or of all (`*`)."""
+    """The accuracy on the documents of one task, or of all (`*`)."""
 
     task: str
     n: int
@@ -29,26 +29,26 @@ class Score:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The model on one benchmark, beside the others."""
+    """A model's figures on one benchmark, beside those of the others."""
 
     benchmark: str
     score: Score
     rank: int
-    """1: the most accurate model of the benchmark."""
+    """The model's rank by accuracy on the benchmark; 1 is the most accurate."""
     n_models: int
     tasks: tuple[Score, ...]
     assessment: Assessment | None
-    """What the model adds; None if answers are incomplete, or no team can be fitted."""
+    """What the model is worth; None if answers are incomplete, or no team can be fitted."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """What the model costs to run; None: not known."""
+    """What the model costs to run; None where that is not known."""
 
     params_b: float | None
     active_params_b: float | None
     gpus: int
-    """GPUs that it is split over; 0 for a service's."""
+    """The number of GPUs that the model is split over; 0 for a service's."""
     price: float | None
     """Cents per 1,000 queries."""
     price_input: float | None
@@ -56,19 +56,19 @@ class Price:
     """Cents per million tokens."""
     n_docs: int
     seconds: float
-    """Seconds that its engine took to answer so many documents."""
+    """The seconds that its engine took to answer so many documents."""
     paid: float | None = None
-    """Cents that its service was paid for them; None where nothing is paid."""
+    """The cents that its service was paid for them; None where nothing is paid."""
 
 
 class PoolComparison(NamedTuple):
-    """How a model compares with the others of its pool on one benchmark."""
+    """A model compared with the others of its pool on one benchmark."""
 
     record: ModelRecord
     answers: PairedAnswers | None
-    """What the assessment was computed from; None where it is None."""
+    """The answers that the assessment was computed from; None where there is no assessment."""
     notes: list[str]
-    """What a reader should know of the figures, a sentence each."""
+    """Sentences that a reader of the figures should know."""
 
 
 def compare_with_pool(
@@ -101,7 +101,8 @@ def compare_with_pool(
 def _assess(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
 ) -> tuple[Assessment | None, PairedAnswers | None, list[str]]:
-    """What the model brings to those that answered all documents, their answers, and what is left out."""
+    """What the model is worth to those that answered all documents, their answers, and notes on what is left
+    out."""
     complete = complete_models(warehouse, benchmark)
     if model not in complete:
         return (
@@ -124,7 +125,7 @@ def _assess(
 
 
 def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
-    """What its entry says, and what its extraction took."""
+    """The model's prices by its entry, and what its extraction cost."""
     [(n_docs, seconds, paid)] = warehouse.rows(
         "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE, sum(paid) "
         "FROM extractions WHERE model = ?",
@@ -144,7 +145,8 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
 
 
 def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | None:
-    """What stands for the log-probs of a model whose service gives none; None where it has its own."""
+    """A note on what stands for the log-probs of a model whose service gives none; None where it gives
+    them."""
     rows = warehouse.rows(
         "SELECT DISTINCT evidence FROM extractions JOIN benchmarks USING (benchmark) "
         "WHERE benchmark = ? AND model = ? AND kind = 'choices'",
@@ -162,9 +164,9 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
 
 
 def limit_of_others(warehouse: Warehouse, pool: PoolSpec, others: Sequence[str]) -> int | None:
-    """The limit that the pool's other models were extracted with; None if they were not, or not all.
+    """The limit with which the pool's other models were extracted; None if they were not, or have several.
 
-    More documents than theirs would make each of their partitions incomplete.
+    With more documents than theirs, each of their partitions would be incomplete.
     """
     sizes = warehouse.rows(
         "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "

@@ -1,4 +1,4 @@
-"""The page of a new model: what was added, and what it brings, as tables in Markdown."""
+"""The page of a new model: what was added, and what the model is worth, as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
 
 @dataclass(frozen=True)
 class Newcomer:
-    """A model that was added to a pool, and what it brings."""
+    """A model that was added to a pool, with what it is worth."""
 
     model: str
     hf_repo: str
@@ -26,25 +26,25 @@ class Newcomer:
     """The weights' revision; empty where only a service runs the model."""
     pool: str
     file: Path
-    """The pool's file that has it now."""
+    """The pool's file that now has the model."""
     is_copy_of_shipped: bool
     """Whether that file is the user's own copy of a pool that ships with rlfocal."""
     was_there: bool
-    """Whether an earlier call had added it."""
+    """Whether an earlier call had added the model."""
     price: Price
     records: tuple[ModelRecord, ...]
     error_correlation: ErrorCorrelation | None
     extracted: int
-    """Partitions extracted now."""
+    """The number of partitions extracted now."""
     present: int
     missing: tuple[Failure, ...]
     notes: tuple[str, ...]
     faults: tuple[str, ...]
-    """What was implausible, if it was added anyway."""
+    """Sentences on what was implausible, if the model was added anyway."""
 
     @property
     def copies(self) -> str | None:
-        """The model it is a copy of, by its errors."""
+        """The model that this one is a copy of, by its errors; None if it is none."""
         return (
             self.error_correlation.model
             if self.error_correlation is not None and self.error_correlation.is_copy
@@ -62,7 +62,7 @@ class Newcomer:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on the model that no table says."""
+        """Sentences on what no table of the page says."""
         faults = (f"Added although its first answers are implausible: {fault}" for fault in self.faults)
         lacking = (f"{m.benchmark}/{m.task} could not be extracted: {m.reason}" for m in self.missing[:1])
         return (*faults, *lacking, *self.notes)
@@ -187,7 +187,8 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
 
 
 def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
-    """The verdict, whom the model copies, what the probe took; `command` adds the model, `sql` queries."""
+    """Sentences on the verdict, on a copied model and on the probe's cost; `command` adds the model, `sql`
+    queries the answers."""
     rest = probe.n_docs - probe.n
     if probe.verdict == "do not join":
         verdict = f"do not join: no benchmark's team gains {percent(SMALLEST_GAIN, 1)} points"

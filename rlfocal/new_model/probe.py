@@ -1,4 +1,4 @@
-"""Probes: a model answers the documents that tell most, in batches, until its worth to a pool is clear."""
+"""Probes: a model answers the most informative documents, in batches, until its worth to a pool is clear."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 
 MIN_PROBABILITY = 1e-6
-"""What a choice that was never sampled counts as."""
+"""The probability of a choice that was never sampled."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a few answers of a model say about its worth to a pool."""
+    """The result of a probe: what a model is worth to a pool, from a few answers."""
 
     probe_id: str
     model: str
@@ -66,38 +66,41 @@ class Probe:
     """One for each benchmark that the pool's other models answered."""
     error_correlation: ErrorCorrelation | None
     asked: int
-    """Documents asked now; those of an earlier call with the same probe are not asked again."""
+    """The documents asked now; those of an earlier call with the same probe are not asked again."""
     asked_in_all: int
     seconds: float
-    """The engine's seconds for all that the probe asked."""
+    """The engine's seconds for all documents that the probe asked."""
     paid: float | None
-    """Cents; None where nothing is paid."""
+    """The cents that the probe paid; None where nothing is paid."""
     seconds_left: float
-    """That the documents not asked would take: of each benchmark at the rate of this call, which is this
-    machine's, or of earlier ones where this call asked nothing."""
+    """The seconds that the other documents would take.
+
+    The rate of each benchmark is that of this call, which is this machine's, or of earlier calls where this
+    one asked nothing.
+    """
     paid_left: float | None
-    """The cents that the documents not asked would cost."""
+    """The cents that the documents not asked would cost; None where nothing is paid."""
     left_out: tuple[str, ...]
-    """Benchmarks that no other model of the pool answered wholly."""
+    """Benchmarks that no other model of the pool answered completely."""
 
     @property
     def n(self) -> int:
-        """Documents that the estimates are from."""
+        """The number of documents that the estimates are from."""
         return sum(assessment.n for assessment in self.assessments)
 
     @property
     def n_docs(self) -> int:
-        """What an extraction asks."""
+        """The number of documents that an extraction asks."""
         return sum(assessment.n_docs for assessment in self.assessments)
 
     @property
     def more(self) -> int:
-        """Documents more that should make the verdict clear; 0 where it is."""
+        """The number of further documents that should make the verdict clear; 0 where it is."""
         return sum(assessment.more for assessment in self.assessments) if self.verdict == "unclear" else 0
 
     @property
     def leaning(self) -> Verdict:
-        """The verdict, or where it is unclear what the figures say as they are."""
+        """The verdict or, where that is unclear, what the figures alone say."""
         if self.verdict != "unclear":
             return self.verdict
         return (
@@ -107,13 +110,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses a probe's next batch, in the model's own process, by what it answered."""
+    """Chooses a probe's next batch, in the model's own process, from its answers so far."""
 
     probe_id: str
     benchmarks: tuple[str, ...]
     members: tuple[str, ...]
     until: tuple[int, ...] | None
-    """Documents of each benchmark to ask in all; None: until the verdict is clear."""
+    """The number of each benchmark's documents to ask in all; None: until the verdict is clear."""
 
     @cached_property
     def _designs(self) -> dict[str, Design]:
@@ -142,7 +145,7 @@ class Chooser:
         return batch
 
     def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
-        """For each benchmark: how many documents are drawn and asked (0 if too few), and what they say."""
+        """For each benchmark, the number of documents drawn and asked (0 if too few), and their verdict."""
         judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
             rows, answers = read_answers(warehouse, self.probe_id, design)
@@ -155,7 +158,8 @@ class Chooser:
         return judged
 
     def error(self, design: Design) -> float:
-        """Of one look, so that all together are wrong as often as ERROR says (Bonferroni)."""
+        """The error rate of one look, so that all together are wrong as often as VERDICT_ERROR_RATE
+        (Bonferroni)."""
         return VERDICT_ERROR_RATE / (len(plan_looks(len(design.dataset))) * len(self.benchmarks))
 
 
@@ -170,12 +174,12 @@ def probe_newcomer(
     datasets: options.Datasets | Path = None,
     on_progress: Progress | None = None,
 ) -> Probe:
-    """What an entry's model would bring to a pool, from its answers to a few documents.
+    """What an entry's model would be worth to a pool, from its answers to a few documents.
 
     `rlfocal add-model --help` describes the parameters. The pool stays as it is. Called again, it continues
-    where it stopped, and with a larger `n` it asks only what is new. Raises InputError, with nothing asked,
-    for a wrong entry, where no other model of the pool answered a benchmark, and for an `n` too small to
-    tell anything.
+    where it stopped, and with a larger `n` it asks only new documents. Raises InputError, with nothing asked,
+    for a wrong entry, where no other model of the pool answered a benchmark, and for an `n` that is too small
+    for a verdict.
     """
     entered, pool_spec = load_entry(Path(entry)), load_pool(pool)
     engine = backend or pool_spec.backend
@@ -227,7 +231,7 @@ def probe_newcomer(
 
 
 def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
-    """Documents of each benchmark, n in all with those that were asked."""
+    """The number of documents to ask of each benchmark, n in all, including those that were asked."""
     designs = chooser.designs(warehouse)
     seen = chooser.judge(warehouse)
     sizes, asked = [len(design.dataset) for design in designs], [already for already, _ in seen]
@@ -244,8 +248,11 @@ def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
 def spread_documents(
     n: int, n_asked: Sequence[int], sizes: Sequence[int], is_open: Sequence[bool]
 ) -> list[int]:
-    """Documents of each benchmark, n in all with those that were asked: the new ones are equally many of each
-    that is open (of all, if none is), as far as there are."""
+    """The number of documents to ask of each benchmark, n in all, including those that were asked.
+
+    New documents are spread equally over the benchmarks that are open (over all, if none is), as far as there
+    are.
+    """
     left, shares = max(n - sum(n_asked), 0), list(n_asked)
     chosen = [benchmark for benchmark, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
     for place, benchmark in enumerate(
@@ -258,12 +265,12 @@ def spread_documents(
 
 
 def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
-    """The answers of the members that answered all of a benchmark."""
+    """The answers of those members that answered all of a benchmark."""
     return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
 
 
 def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
-    """(n,) the places of the documents that a probe asked, in order, and what the model said to them."""
+    """(n,) the positions of the documents that a probe asked, in order; and the model's answers to them."""
     data = design.dataset
     stored = warehouse.query(
         "SELECT a.task, a.doc_id, p.prediction, p.probs, p.answer, coalesce(p.correct, false) AS correct, "
@@ -298,7 +305,8 @@ def _choices(
 def _answers(
     data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
-    """The same of one that answered freely, by shares of its passes; answers of its own are one slot."""
+    """`_choices` for a model with free answers, by shares of its samples; answers that only it gave are one
+    slot."""
     n_slots = data.probs.shape[2]
     x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
     for number, row in enumerate(stored):
@@ -316,8 +324,11 @@ def _answers(
 def _assess(
     warehouse: Warehouse, chooser: Chooser, model: str
 ) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
-    """What all answers of a probe say; they beside the members', for errors in common; and with which
-    probability each document was drawn, in the end."""
+    """The assessments of all answers of a probe.
+
+    Also the model's answers beside the members', for errors in common, and the final probability with which
+    each document was drawn.
+    """
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
         rows, answers = read_answers(warehouse, chooser.probe_id, design)
@@ -336,7 +347,8 @@ def _assess(
 def _take(
     warehouse: Warehouse, probe_id: str, started: datetime, assessments: Sequence[Assessment]
 ) -> tuple[int, float, float | None, float, float | None]:
-    """Documents asked, seconds and cents that they took, and those that the documents left would take."""
+    """The number of documents asked, their seconds and cents, and the seconds and cents of those that are
+    left."""
     rows = warehouse.rows(
         "SELECT benchmark, count(*), sum(seconds), sum(paid), "
         "coalesce(avg(seconds) FILTER (asked_at >= $started), avg(seconds)), avg(paid) "
@@ -362,7 +374,7 @@ def _pair_answers(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) 
 
 
 def _identify(spec: ModelSpec, backend: str) -> str:
-    """The probe's id, the same for the same weights and settings, so that such a probe is continued."""
+    """The probe's id. It is the same for the same weights and settings, so that such a probe is continued."""
     about = (spec.model_dump_json(), backend, weights_digest(spec))
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 

@@ -1,7 +1,7 @@
 """What a model is worth to a pool, from its answers to a few documents of a benchmark.
 
-The documents that tell most are those where the team's answer is close, as leaving out one of its members
-shows, and those that some members get right and others wrong.
+The most informative documents are those where the team's answer is close, as leaving out a member shows, and
+those that some members get right and others wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlfocal.statistics.sampling import Estimate, Strata, StratifiedSample, doub
 from rlfocal.statistics.votes import plurality
 
 SMALLEST_GAIN = 0.005
-"""A model that cannot bring the team that much is not worth its place."""
+"""The least gain for a model to be worth its place: one that cannot reach it is not."""
 FIRST_LOOK = 100
 MAX_ASKED_SHARE = 0.1
 """The largest share of a benchmark's documents that is asked to make a verdict clear."""
@@ -37,16 +37,17 @@ POOL_SIZES = (2, 3, 4)
 LEAD_STANDARD_ERRORS = 2.5
 """Standard errors by which a model must be ahead of all others on a task to answer it alone."""
 BOOTSTRAP_FITS = 10
-"""Fits of the newcomer's weight on bootstrap samples, for what the fit on few documents does not know."""
+"""The fits of the newcomer's weight on bootstrap samples, which show how uncertain a fit on few documents
+is."""
 BOOTSTRAP_DRAWS = 500
-"""Bootstrap samples behind the intervals of pairs."""
+"""The bootstrap samples behind the intervals of pairs."""
 
 Verdict = Literal["join", "do not join", "unclear"]
 
 
 @dataclass(frozen=True)
 class PairEstimate:
-    """How the model fails beside a member."""
+    """Estimates of how a model fails beside one member."""
 
     member: str
     correlation: Interval
@@ -61,40 +62,40 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class PoolEstimate:
-    """The best pool of a size by plurality, and what it gains by one of its members' place for the model."""
+    """The value, and both ends of the 95 % interval."""
 
     size: int
     models: tuple[str, ...]
     leaves: str
-    """The member whose place the model takes, chosen by other documents."""
+    """The best pool of a size by plurality, and its gain if the model takes the place of a member."""
     gain: Interval
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What n documents of a benchmark say about a model. All fractions; intervals are of 95 %."""
+    """The member whose place the model takes, chosen by other documents."""
 
     benchmark: str
     n: int
     n_docs: int
     accuracy: Interval
     gain: Interval
-    """The log-linear team's gain in accuracy by the model, a fraction with its interval."""
+    """What n documents of a benchmark say about a model. All figures are fractions; intervals are of 95 %."""
     gain_by_task: Interval
     """The gain in accuracy if the model alone answers the tasks on which it leads team and members."""
     verdict: Verdict
-    """The verdict by an interval that holds at every look at once."""
+    """The verdict, from an interval that holds at all looks together."""
     leaning: Verdict
-    """What the gain itself says; as the verdict where that is clear."""
+    """What the estimated gain alone says; the same as the verdict where that is clear."""
     more: int
-    """Documents more that should make it clear; 0 where it is."""
+    """The number of further documents that should make the verdict clear; 0 where it is."""
     pairs: tuple[PairEstimate, ...]
     pools: tuple[PoolEstimate, ...]
 
 
 @dataclass(frozen=True)
 class Design:
-    """The order in which a benchmark's documents are asked, and what their answers mean."""
+    """The order in which a benchmark's documents are asked, and how their answers are judged."""
 
     team: Team
     strata: Strata
@@ -105,11 +106,12 @@ class Design:
         return self.team.dataset
 
     def judge(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Verdict:
-        """By the answers to the documents at `rows`; `error`: how often a clear verdict may be wrong."""
+        """The verdict from the answers to the documents at `rows`; `error`: how often a clear verdict may be
+        wrong."""
         return judge_gains(self.estimate_gains(StratifiedSample(self.strata, rows), newcomer), error)
 
     def assess(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Assessment:
-        """The verdict of `judge`, and all that the answers say."""
+        """The verdict of `judge`, with all estimates from the answers."""
         sample = StratifiedSample(self.strata, rows)
         gains = self.estimate_gains(sample, newcomer)
         verdict = judge_gains(gains, error)
@@ -130,13 +132,15 @@ class Design:
         )
 
     def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
-        """The gain of the log-linear team, and of the team that leaves the model its best tasks."""
+        """The gains of the log-linear team, and of the team in which the model alone answers its best
+        tasks."""
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
     def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
-        """By the fit on the sample; as far as fits on bootstrap samples differ, few documents do not tell it.
+        """The team's gain by the fit on the sample, with an error that includes how fits on bootstrap samples
+        differ.
 
-        Those shrink the newcomer's weight only as much as a fit on all documents does.
+        Those fits shrink the newcomer's weight only as much as a fit on all documents does.
         """
         value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
         squares = []
@@ -170,7 +174,7 @@ class Design:
         return best
 
     def _count_more(self, sample: StratifiedSample, gain: Estimate, error: float) -> int:
-        """Documents beyond those asked until the interval should lie above 0 or below SMALLEST_GAIN."""
+        """The number of further documents until the interval should lie above 0 or below SMALLEST_GAIN."""
         away = max(abs(gain.value), abs(SMALLEST_GAIN - gain.value), SMALLEST_GAIN / 2)
         times = (float(ndtri(1 - error / 2)) * gain.stderr / away) ** 2
         n, n_docs = len(sample.rows), len(self.dataset)
@@ -178,14 +182,15 @@ class Design:
 
     @cached_property
     def _features(self) -> Floats:
-        """(T, 2 N + 1) what tells how hard a document is: who is right, how sure, and on its task."""
+        """(T, 2 N + 1) features of how hard a document is: which members are right, how sure they are, and
+        how they do on its task."""
         correct = self.dataset.correct.astype(np.float64)
         of = np.unique(self.dataset.tasks, return_inverse=True)[1]
         by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)
         return np.column_stack([correct, self.dataset.chances, by_task[of]])
 
     def _compare(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[PairEstimate, ...]:
-        """Beside each member, whose failures on all documents are known."""
+        """Estimates of the model beside each member, whose failures on all documents are known."""
         wrong = ~self.dataset.correct
         share = wrong.mean(axis=0)
         weights = np.vstack([sample.weights, sample.redraw(BOOTSTRAP_DRAWS)])
@@ -209,9 +214,9 @@ class Design:
         )
 
     def _try_pools(self, sample: StratifiedSample, newcomer: TeamEvidence) -> list[PoolEstimate]:
-        """The best pool of each size on train documents, beside it with the model in a member's place.
+        """The best pool of each size on train documents, and the gain if the model takes a member's place.
 
-        Which member leaves is decided by the answers to other documents.
+        Answers to other documents decide which member leaves.
         """
         estimates = []
         data, rows = self.dataset, sample.rows
@@ -254,7 +259,7 @@ class Design:
 
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:
-    """Numbers of documents after which the verdict on a benchmark may be clear."""
+    """The numbers of documents after which the verdict on a benchmark may be clear."""
     return double(FIRST_LOOK, min(n_docs, max(MAX_FIRST_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs))))
 
 
@@ -277,7 +282,7 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
 
 
 def assess_member(data: Dataset, model: str) -> Assessment:
-    """What `model` brings to the others, where all of them answered all of a benchmark.
+    """What `model` is worth to the others, where all of them answered all of a benchmark.
 
     Raises RunError if the team's fit does not converge.
     """
@@ -293,7 +298,7 @@ def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
 
 
 def _scale(values: Floats) -> Floats:
-    """The values scaled to mean 1, and nowhere 0, so that every document can be drawn."""
+    """The values, scaled to mean 1 and nowhere 0, so that every document can be drawn."""
     mean = float(values.mean())
     return values / mean + 0.02 if mean > 0 else np.ones_like(values)
 
@@ -310,7 +315,7 @@ def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
 
 
 def _interval_of_draws(values: Floats) -> Interval:
-    """The first (the sample's own), and where the middle 95 % of the others lie."""
+    """The first value, which is the sample's own, and the middle 95 % of the others."""
     if np.isnan(values[0]):
         return float("nan"), float("nan"), float("nan")
     low, high = np.nanquantile(values[1:], [0.025, 0.975])
@@ -326,6 +331,7 @@ def _interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -> Int
 
 
 def decide(assessments: Sequence[Assessment]) -> Verdict:
-    """The verdict of all benchmarks: one that the model helps is enough, and all must rule it out."""
+    """The verdict over all benchmarks: the model helps if it helps on one, and does not if that is ruled out
+    on all."""
     verdicts = {assessment.verdict for assessment in assessments}
     return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

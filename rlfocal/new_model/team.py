@@ -1,9 +1,9 @@
-"""The log-linear team of a pool, and what one more model would change of its answers.
+"""The log-linear team of a pool, and how one more model would change its answers.
 
 The newcomer's log-probs are split into what the members say already and the rest r, by the team's information
-matrix on the documents that it answered; one weight of r is then fitted. With all documents answered, this is
+matrix on the documents that it answered. Then one weight of r is fitted. With all documents answered, this is
 a Newton step towards the fit of all weights: on 16 models and MMLU, each the newcomer in turn, the effects of
-both correlate by 0.98 or more. With 300 it errs by half as much as fitting all weights on them.
+both correlate by 0.98 or more. With 300 documents it errs by half as much as fitting all weights on them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from rlfocal.methods.log_linear import LogLinearPool, answer_highest, evidence, 
 
 TEAM_FOLDS = 5
 MEMBER_INFORMATION_SHARE = 0.1
-"""How much the members' information on all documents counts beside that on the newcomer's, per document."""
+"""The weight of the members' information on all documents, relative to that on the newcomer's, per
+document."""
 UNNAMED_LOG_ODDS = 99.0
-"""Log-odds of a right answer that no member gave."""
+"""The log-odds of a right answer that no member gave."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """A team's members on T documents, fitted on four fifths of them, to decide on the others."""
+    """A log-linear team on T documents: each fit uses four fifths of them, and decides on the others."""
 
     dataset: Dataset
     folds: Ints
     """(T,) the fold of each document"""
     fits: tuple[LogLinearPool, ...]
-    """FOLDS fits, each without its fold."""
+    """One fit for each fold, to the documents of all other folds."""
 
     @cached_property
     def x(self) -> Floats:
-        """(T, P, C) members' evidence and, for choices, a constant for each slot."""
+        """(T, P, C) the members' evidence and, for choices, a constant for each slot."""
         x, _ = self._evidence
         T, _, C = x.shape
         constants = np.broadcast_to(np.eye(C), (T, C, C))
@@ -54,13 +55,13 @@ class Team:
         return evidence(self.dataset, np.ones(len(self.dataset.models), dtype=np.bool_))
 
     def parameters(self, fold: int) -> Floats:
-        """(P,) of a fit."""
+        """(P,) the parameters of the fit without this fold."""
         fit = self.fits[fold]
         return np.concatenate([fit.weights, fit.biases]) if self.dataset.kind == "choices" else fit.weights
 
     @cached_property
     def information(self) -> tuple[Floats, ...]:
-        """(P, P) of each fit, on the documents that it was fitted on, per document."""
+        """The information matrix (P, P) of each fit, per document that it was fitted on."""
         parts = []
         for fold in range(len(self.fits)):
             away = self.folds != fold
@@ -70,19 +71,19 @@ class Team:
 
     @cached_property
     def logits(self) -> Floats:
-        """(T, C) by the fit without the document's fold."""
+        """(T, C) logits by the fit without the document's fold."""
         every = np.stack([self.parameters(fold) for fold in range(len(self.fits))])
         logits: Floats = np.einsum("tpc,tp->tc", self.x, every[self.folds])
         return logits
 
     def is_right(self, logits: Floats, x: Floats, exists: Bools, labels: Ints) -> Bools:
-        """(n,) whether the answer with the highest logit is right; the rule of `log_linear`."""
+        """(n,) whether the answer with the highest logit is right, by the rule of `log_linear`."""
         slots = answer_highest(logits, x, exists, self.dataset.kind).slots
         return np.asarray((slots == labels) & (labels >= 0))
 
     @cached_property
     def right(self) -> Bools:
-        """(T,) whether the team is."""
+        """(T,) whether the team is right."""
         return self.is_right(self.logits, self._evidence[0], self.exists, self.dataset.labels)
 
     @cached_property
@@ -117,11 +118,11 @@ class Team:
     def effects(
         self, rows: Ints, weights: Floats, newcomer: TeamEvidence, is_sure: bool = False
     ) -> tuple[Floats, Floats]:
-        """What joining changes on the documents at `rows` (n,), of which each counts `weights` (n,).
+        """The changes by joining on the documents at `rows` (n,), of which each counts `weights` (n,).
 
         Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
         right slot's lead moves. Each document is decided by fits on the newcomer's answers to others.
-        `is_sure`: the fit takes a weight for chance, and shrinks it, no more than one on all T documents.
+        `is_sure`: the fit shrinks the newcomer's weight no more than a fit on all T documents does.
         """
         chance = len(rows) / len(self.x) if is_sure else 1.0
         x, exists = newcomer.widen(self.x[rows], self.exists[rows])
@@ -144,7 +145,7 @@ class Team:
         return change, moved
 
     def expected_effects(self, moved: Floats, weights: Floats) -> Floats:
-        """(T,) how often an effect is expected, if leads everywhere move as they did on drawn documents."""
+        """(T,) how often an effect is expected, if leads move everywhere as they did on drawn documents."""
         order = np.argsort(moved)
         reached = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
         below = reached[np.searchsorted(moved[order], -self.lead, side="right")]
@@ -153,18 +154,19 @@ class Team:
 
 @dataclass(frozen=True)
 class TeamEvidence:
-    """What a model said to n documents, as the team's evidence; free answers of its own have a slot."""
+    """A model's answers to n documents, as the team's evidence; free answers that only it gave have a
+    slot."""
 
     x: Floats
     """(n, C') the model's evidence for each slot"""
     exists: Bools
     """(n, C') whether the slot exists"""
     labels: Ints
-    """(n,) the right slot, which may be its own; -1 where nobody is right."""
+    """(n,) the right slot, which may be one that only the model gave; -1 where nobody is right."""
     correct: Bools
     """(n,) whether the model is right"""
     predictions: Ints
-    """(n,) the slot that it predicts; -1 for none."""
+    """(n,) the slot that the model predicts; -1 for none."""
 
     def take(self, rows: Ints | Bools) -> TeamEvidence:
         """The answers to the documents at these positions."""
@@ -179,7 +181,7 @@ class TeamEvidence:
 
 
 def leave_out(data: Dataset, model: str) -> tuple[Dataset, TeamEvidence]:
-    """What the others answered to all T documents, with the slots of all, and what `model` did."""
+    """The other models' answers to all T documents, and those of `model`, with the slots of all."""
     place = data.models.index(model)
     others = np.arange(len(data.models)) != place
     rest = replace(
@@ -207,7 +209,7 @@ def form_team(dataset: Dataset, seed: int) -> Team:
 
 
 def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Floats:
-    """(P, P) the Hessian of the weighted cross-entropy, whatever the labels are."""
+    """(P, P) the Hessian of the weighted cross-entropy, which does not depend on the labels."""
     p = softmax(np.where(exists, np.einsum("tpc,p->tc", x, theta), -np.inf), axis=1)
     mean = np.einsum("tpc,tc->tp", x, p)
     rooted = (x * np.sqrt(p * weights[:, None])[:, None]).transpose(1, 0, 2).reshape(x.shape[1], -1)
@@ -226,7 +228,8 @@ def _fit_step(
     n_members: int,
     chance: float,
 ) -> Floats:
-    """(P + 1,) what is taken from each parameter, and the newcomer's weight, of the members' size."""
+    """(P + 1,) what is subtracted from each parameter, and the newcomer's weight, on the scale of the
+    members'."""
     has_right = labels >= 0
     x, exists, new, labels = x[has_right], exists[has_right], new[has_right], labels[has_right]
     n = len(labels)
@@ -257,7 +260,7 @@ def _fit_step(
 
 
 def _move(logits: Floats, added: Floats, exists: Bools, labels: Ints) -> Floats:
-    """(n,) how far the right slot's lead over the team's best other one moves."""
+    """(n,) how far the right slot's lead over the team's best other slot moves."""
     rows, label = np.arange(len(labels)), np.maximum(labels, 0)
     others = np.where(exists, logits, -np.inf)
     others[rows, label] = -np.inf

@@ -1,4 +1,4 @@
-"""A new model's trial: its entry, its first answers, and the bounds that they stay within."""
+"""A new model's trial: checks of its entry and of its first answers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONTEXT_FIELDS = ("n_positions", "max_position_embeddings", "n_ctx")
 
 
 def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
-    """The entry at the commit that is there now.
+    """The entry, pinned to the hub's current commit.
 
-    Raises InputError, saying what to do, if the hub has no such model or revision, its licence is not
-    accepted, `context_length` is beyond the model's, it cannot be split over `tensor_parallel` GPUs, or the
-    backend cannot quantize it.
+    Raises InputError, with what to do, if the hub has no such model or revision, its licence is not accepted,
+    or `context_length` is beyond the model's. It also does if the model cannot be split over
+    `tensor_parallel` GPUs, or the backend cannot quantise it.
     """
     backend = backend_of(spec, backend)
     check_entry_for(backend, spec)
@@ -81,9 +81,9 @@ def _check_gpus(spec: ModelSpec) -> None:
 
 
 CHANCE_LEVEL = 0.005
-"""How rarely a guessing model is called below chance: of 20 documents with four choices, at 0 right."""
+"""How often a model that guesses is called below chance: of 20 documents with four choices, at 0 right."""
 MIN_EQUAL_ANSWERS = 10
-"""The number of documents from which on the same answer to all of them is a fault."""
+"""From so many documents on, the same answer to all of them is a fault."""
 FLAT_TOLERANCE = 1e-6
 """Log-probs of a document's choices that differ by less are equal."""
 
@@ -91,9 +91,10 @@ FLAT_TOLERANCE = 1e-6
 def faults_of_choices(
     where: str, logprobs: Sequence[Sequence[float]], token_logprobs: Floats, labels: Sequence[int]
 ) -> list[str]:
-    """Log-probs that are invalid, the same choice throughout, or fewer right answers than guessing gives.
+    """Faults of choices: invalid log-probs, always the same choice, or fewer right answers than guessing
+    gives.
 
-    `logprobs`: per document, of each choice; `token_logprobs`: every token's, of every choice; `labels`: -1
+    `logprobs`: per document, of each choice. `token_logprobs`: of every token of every choice. `labels`: -1
     where no choice is right.
     """
     n, n_tokens = len(logprobs), token_logprobs.size
@@ -126,9 +127,9 @@ def faults_of_choices(
 
 
 def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> list[str]:
-    """No answer in any text, or the same one throughout.
+    """Faults of free answers: no answer in any text, or always the same one.
 
-    `answers`: per document, what was parsed from each pass; None: nothing.
+    `answers`: per document, the answer read from each sample; None where there is none.
     """
     n = len(answers)
     given = [answer for passes in answers for answer in passes]
@@ -147,7 +148,8 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
 
 
 def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    """Texts that encoding and decoding changes, apart from case, spacing and the Unicode form of letters."""
+    """Faults of a tokenizer: texts that encoding and decoding changes, apart from case, spacing and the
+    Unicode form of letters."""
     lost = [text for text in texts if _normalise_text(_round_trip(tokenizer, text)) != _normalise_text(text)]
     if not lost:
         return []
@@ -170,10 +172,13 @@ def _normalise_text(text: str) -> str:
 
 
 TRIAL_DOCUMENTS = 20
-"""Documents of each kind."""
+"""The number of documents of each kind that a trial asks."""
 TRIAL_TASKS = 4
-"""Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
-tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
+"""The number of tasks over which they are spread, because one task's answers may really be all the same.
+
+Over 16 models and MMLU's 57 tasks, this is so for 1.6 % of the first 20 documents of a task, but for 0.4 % of
+five documents of four tasks.
+"""
 TRIAL_TEXTS = 8
 """The number of texts by which the tokenizer is checked."""
 
@@ -185,7 +190,8 @@ def find_faults(
     datasets: str | Path | None,
     on_progress: Callable[[Event], None] | None = None,
 ) -> list[str]:
-    """What is implausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
+    """Sentences on what is implausible about a model's answers to 20 documents of each kind of the pool's
+    benchmarks.
 
     Raises InputError with the engine's reason if it cannot answer.
     """
@@ -210,7 +216,7 @@ def find_faults(
 
 
 def _take_few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
-    """DOCUMENTS of the first benchmark of each kind, from its first TASKS tasks."""
+    """TRIAL_DOCUMENTS of the first benchmark of each kind, from its first TRIAL_TASKS tasks."""
     first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
     tasks: list[TaskDocuments] = []
     for benchmark in first.values():
@@ -239,7 +245,7 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
 
 
 def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
-    """Prompts and choices of the first documents."""
+    """The prompts and choices of the first documents."""
     documents = [document for task in tasks for document in task.documents[:2]][: TRIAL_TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
     return list(dict.fromkeys(texts))

@@ -1,4 +1,4 @@
-"""Tables of the page and of files, and its documents one by one."""
+"""Tables of the page and of exported files, and the documents that the page shows one by one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 MAX_MODELS_SPELLED_OUT = 20
-"""Models of a benchmark, beyond which a pool of all of them is not spelled out."""
+"""If a benchmark has more models, a pool of all of them is not spelled out."""
 
 
 def every_method_table(boards: Sequence[Board]) -> Table:
-    """Methods by boards, the methods by how close they come to the best on the boards that have them.
+    """A table of methods by boards, sorted by how close a method comes to the best on the boards that have
+    it.
 
-    By accuracy itself, a method evaluated only on easy boards would be on top.
+    Sorted by accuracy itself, a method evaluated only on easy boards would be on top.
     """
     table = Table(
         "method",
@@ -59,7 +60,8 @@ def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
 
 
 def models_table(warehouse: Warehouse, board: Board) -> Table:
-    """A row a model, alone on all test documents that it answered: the figures of `model_scores`."""
+    """A table with a row for each model, alone on all test documents that it answered: the figures of
+    `model_scores`."""
     table = Table(
         "model",
         *("accuracy %↑", "from", "to", "Brier↓", "log-loss↓", "documents", "¢/1k↓"),
@@ -77,7 +79,8 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
 
 
 def pools_table(warehouse: Warehouse, board: Board) -> Table:
-    """The pools that RL-Focal's methods chose most often, beside all models and the best in hindsight."""
+    """A table of the pools that RL-Focal's methods chose most often, beside all models and the best pool in
+    hindsight."""
     table = Table(
         "method",
         *("share %", "models", "focal diversity", "plurality %"),
@@ -104,11 +107,11 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
 
 
 MAX_SUSPECTS_LISTED = 50
-"""Documents of a benchmark whose label is probably wrong."""
+"""The most documents of a benchmark that are listed for a label that is probably wrong."""
 
 
 def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> Table:
-    """Documents whose label is probably wrong; no rows where the benchmark cannot be audited.
+    """A table of documents whose label is probably wrong; without rows where the benchmark cannot be audited.
 
     Questions of confidential documents are left out unless `confidential`.
     """
@@ -133,22 +136,25 @@ def _audit_labels(
 
 
 MAX_PAGE_ANSWERS = 150_000
-"""Answers of models that a page holds, over all benchmarks: beyond that, documents are sampled."""
+"""The most models' answers that a page holds, over all benchmarks.
+
+If there are more, documents are sampled.
+"""
 MAX_PAGE_DOCUMENTS, MIN_PAGE_DOCUMENTS = 2_000, 40
-"""Documents of a benchmark."""
+"""The most documents of a benchmark that a page holds, and the fewest that a sample has."""
 MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
-"""Characters of a question, and of a choice or an answer."""
+"""The most characters of a question, and of a choice or an answer, on a page."""
 
 
 def documents(
     warehouse: Warehouse, board: Board, boards: int, *, confidential: bool
 ) -> dict[str, Any] | None:
-    """The test documents of a board, a random sample where there are many; None if none was decided.
+    """The test documents of a board, as a random sample where there are many; None if none was decided.
 
-    `boards`: on the page. Texts of confidential documents are left out unless `confidential`.
-    `c`: whether it has choices, `s`: which answer each model gave (-1: none), `p`: percents of each answer by
-    each model, `y`: the right one, or -1 if no model gave it, `f`: by method, whom it asked (by rounds), what
-    it said, whether it is right, how sure it is.
+    `boards`: how many the page has. Texts of confidential documents are left out unless `confidential`. The
+    keys of a document: `c`, whether it has choices; `s`, the answer of each model (-1: none); `p`, percents
+    of each answer by each model; `y`, the right one, or -1 if no model gave it; `f`, by method, the models it
+    asked (by rounds), its answer, whether that is right, and its probability.
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.rows for run in standing.runs][:1]
@@ -203,5 +209,5 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
 
 
 def _dense(shares: Sequence[list[int]]) -> list[int]:
-    """Percents by choice."""
+    """The percents of all choices, from pairs of a choice and its percent."""
     return [percent for _, percent in sorted(shares)]

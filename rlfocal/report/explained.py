@@ -1,4 +1,4 @@
-"""What trained agents learned, as three tables: on a terminal and as a part of the report."""
+"""Three tables on what trained agents learned, for a terminal and for the report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def heading(explanation: Explanation) -> str:
 
 
 def tables(explanation: Explanation) -> tuple[Table, Table, Table]:
-    """Whom the agents ask and believe, what each model is worth to them, and where they stop."""
+    """Three tables: which models the agents ask and believe, what each is worth to them, and where they
+    stop."""
     return _make_model_table(explanation), _losses(explanation), _groups(explanation)
 
 
@@ -107,9 +108,9 @@ def _nats(value: float) -> str:
 
 
 def make_explanation_tables(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
-    """For each method with agents: a heading, and the tables of its first explained seed.
+    """Yields, for each method with agents, a heading and the tables of its first explained seed.
 
-    Nothing of what cannot be explained: what learned online, and settings that were tuned.
+    Methods that learned online, or whose settings were tuned, cannot be explained and are left out.
     """
     for standing in board.ours:
         if standing.method in EXPLAINED_METHODS and board.protocol == "frozen" and not board.trials:

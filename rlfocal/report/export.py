@@ -19,7 +19,7 @@ from rlfocal.report.tables import results_table
 from warehouse import Warehouse
 
 MAX_FOLDER_NAME = 60
-"""Letters of a folder's name."""
+"""The most characters of a folder's name."""
 
 
 def export_report(
@@ -31,10 +31,10 @@ def export_report(
     columns: Sequence[str] | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Path]:
-    """Writes a folder a board and returns all files.
+    """Writes a folder for each board; returns all files.
 
-    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError for a file,
-    for an unknown method or column, and if nothing was evaluated.
+    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError for a file
+    in place of the folder, for an unknown method or column, and if nothing was evaluated.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -63,8 +63,11 @@ def check_chosen(
     methods: Iterable[str],
     columns: Sequence[str],
 ) -> None:
-    """Raises InputError for a method that was not evaluated on any of these boards, and for a column that the
-    table of one of them lacks: before any figure is drawn."""
+    """Checks the chosen methods and columns before any figure is drawn.
+
+    Raises InputError for a method that was not evaluated on any of these boards, and for a column that the
+    table of one of them lacks.
+    """
     evaluated = {name for runs in comparable.values() for name in runs.methods}
     for name in methods:
         if name not in evaluated:

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file: no network, light and dark, to be explored."""
+"""The report as one self-contained, interactive HTML file: no network, light and dark."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def write_report(
     force: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Path:
-    """Write the report of everything evaluated so far, and return its path.
+    """Writes the report of everything evaluated so far, and returns its path.
 
-    `confidential`: with questions that may not be published. A warehouse without evaluations gets a page that
-    says what to run.
+    `confidential`: whether to show questions that may not be published. A warehouse without evaluations gets
+    a page that says what to run.
 
-    A file made from the same snapshot and code stays as it is, unless `force`.
-    `on_progress` is given the share of benchmarks that are drawn.
+    A file made from the same snapshot and code stays as it is, unless `force`. `on_progress` is called with
+    the share of benchmarks that are drawn.
 
-    Raises InputError for a directory, and for a benchmark of which nothing was evaluated.
+    Raises InputError for a directory, and for a benchmark without evaluations.
     """
     target = Path(path)
     if target.is_dir():
@@ -90,7 +90,7 @@ def _template() -> Template:
 
 
 def _commands(warehouse: Warehouse) -> list[str]:
-    """What to run where nothing was evaluated."""
+    """The commands to run where nothing was evaluated."""
     benchmarks = warehouse.rows("SELECT DISTINCT benchmark FROM extractions ORDER BY 1")
     return [f"rlfocal evaluate -b {quote(name)}" for (name,) in benchmarks] or [
         "rlfocal regenerate --pool lab",
@@ -99,7 +99,7 @@ def _commands(warehouse: Warehouse) -> list[str]:
 
 
 def _assets() -> dict[str, Markup]:
-    """What every page brings along: its looks, its script, and Vega."""
+    """The parts that every page holds: its styles, its script, and Vega."""
     from rlfocal.report.figures.style import CHART_CONFIG, LIGHT_COLOURS
 
     folder = resources.files("rlfocal.report")
@@ -114,7 +114,7 @@ def _assets() -> dict[str, Markup]:
 
 @cache
 def _vega() -> Markup:
-    """Vega as a script that a page may hold; bundling it takes seconds."""
+    """Vega as one script that a page can hold; bundling it takes seconds."""
     import vl_convert
 
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -122,7 +122,7 @@ def _vega() -> Markup:
 
 
 def _as_json(value: Any) -> Markup:
-    """JSON that may stand in a script element, whatever names it holds."""
+    """JSON that is safe inside a script element, whatever names it holds."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 

@@ -1,4 +1,5 @@
-"""What a page is made from: so an up-to-date page is known without what makes one."""
+"""A digest of all that a page is made from, so that an up-to-date page is recognised without importing what
+makes one."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def report_inputs(
     made_at: datetime | None = None,
     confidential: bool = False,
 ) -> str:
-    """sha256 over all that a page depends on: snapshot, explanations, settings and this code."""
+    """The sha256 of all that a page depends on: snapshot, explanations, settings and this code."""
     newest = warehouse.rows(
         "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() "
         "WHERE snapshot_id <= ? AND commit_message IS DISTINCT FROM ? ORDER BY snapshot_id DESC LIMIT 1",
@@ -41,7 +42,7 @@ def report_inputs(
 
 
 def versions() -> str:
-    """Python and the packages that a page's figures depend on."""
+    """The versions of Python and of the packages that a page's figures depend on."""
     return ", ".join([f"Python {python_version()}", *map(_name_version, CODE_PACKAGES)])
 
 
@@ -53,7 +54,7 @@ def _name_version(package: str) -> str:
 
 
 def code_digest() -> str:
-    """sha256 over the sources of `rlfocal` and `warehouse`."""
+    """The sha256 of the sources of `rlfocal` and `warehouse`."""
     digest = sha256()
     for package in ("rlfocal", "warehouse"):
         folder = Path(str(resources.files(package)))
@@ -63,7 +64,7 @@ def code_digest() -> str:
 
 
 def is_made_from(path: Path, inputs: str) -> bool:
-    """Whether the file is a page that was made from these inputs, unchanged since."""
+    """Whether the file is a page that was made from these inputs, and has not changed since."""
     try:
         page, begun, rest = path.read_text(encoding="utf-8").rpartition(_INPUTS_MARK)
     except (OSError, UnicodeDecodeError):
@@ -72,5 +73,5 @@ def is_made_from(path: Path, inputs: str) -> bool:
 
 
 def mark(page: str, inputs: str) -> str:
-    """What a page was made from, at its end, so that an up-to-date page is not made again."""
+    """The page with the digest of its inputs at its end, so that an up-to-date page is not made again."""
     return f"{_INPUTS_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

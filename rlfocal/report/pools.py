@@ -25,7 +25,7 @@ ALL_POOLS_LIMIT = 5_000
 
 @dataclass(frozen=True)
 class PoolFigures:
-    """A set of models with its statistics on the test documents; None if a statistic is undefined."""
+    """A set of models with its statistics on the test documents; None where a statistic is undefined."""
 
     models: tuple[str, ...]
     focal_diversity: float | None
@@ -40,24 +40,24 @@ class PoolUse(PoolFigures):
 
 @dataclass(frozen=True)
 class PoolChoice:
-    """What RL-Focal chose on one benchmark, against what there was to choose."""
+    """The pools that RL-Focal chose on one benchmark, beside all that it could choose."""
 
     chosen: tuple[PoolUse, ...]
-    """The most frequent ones, by falling share."""
+    """The most frequently chosen pools, by falling share."""
     distinct: int
-    """How many different pools it used."""
+    """The number of different pools that RL-Focal used."""
     full: PoolFigures
     best: PoolFigures
-    """The pool with the highest plurality accuracy on these documents, of all that were looked at: known only
+    """The pool with the highest plurality accuracy on these documents, among all that were tried: known only
     in hindsight."""
     others: tuple[PoolFigures, ...]
-    """All other pools up to `max_size`; empty where there are too many models."""
+    """All other pools of up to `max_size` models; empty where there are too many models."""
     max_size: int
 
 
 @dataclass(frozen=True)
 class TestAnswers:
-    """What models say to the T test documents of a benchmark."""
+    """The answers of N models to the T test documents of a benchmark."""
 
     kind: Kind
     models: tuple[str, ...]
@@ -65,12 +65,12 @@ class TestAnswers:
     predictions: Ints
     """(T, N) choices, or codes that are equal, on one document, for equal answers; -1 for none."""
     labels: Ints
-    """(T,) the right one; -1 if no model is right."""
+    """(T,) the right choice or code; -1 if no model is right."""
     answered: Bools
-    """(T, N) whether the warehouse knows what the model said."""
+    """(T, N) whether the warehouse has the model's answer."""
 
     def describe(self, pools: Bools) -> dict[tuple[str, ...], PoolFigures]:
-        """Pools (P, N) by their members, each on the documents that all of these answered."""
+        """By members, the statistics of pools (P, N), each on the documents that all its members answered."""
         statistics = pool_diversity(
             self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=POOL_METRICS
         )
@@ -86,7 +86,7 @@ def pool_choice(
 ) -> PoolChoice | None:
     """The pools of the given runs, which may be none. None if fewer than two of the models are left.
 
-    A pool with a model that the warehouse has lost keeps its share, and has no statistics.
+    A pool with a model that was deleted from the warehouse keeps its share, and has no statistics.
     """
     whole = tuple(sorted(models))
     left = tuple(sorted(find_answering_models(warehouse, benchmark).intersection(models)))
@@ -119,7 +119,8 @@ def pool_choice(
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
 ) -> tuple[TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
-    """What models say, and the pools of all and of any few of them; a page asks for it several times."""
+    """The models' answers, and the statistics of the pools of all and of any few models; cached, because a
+    page needs them several times."""
     about = {"benchmark": benchmark, "models": list(models)}
     columns = warehouse.columns(script("queries/test_answers"), about)
     cells = columns["number"], columns["model"]
@@ -134,7 +135,7 @@ def _try_all(
 
 
 def largest_enumerable(n: int) -> int:
-    """The largest size up to which all pools of n models can be looked at; below 2 if there is none."""
+    """The largest size up to which all pools of n models can be tried; below 2 if there is none."""
     sizes = (
         size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT
     )

@@ -1,4 +1,4 @@
-"""What a page shows of each board, drawn side by side: a board takes seconds."""
+"""The sections of a page, one a board, drawn side by side because a board takes seconds."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from warehouse.held import HeldBenchmark
 from warehouse.locations import Location
 
 DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
-"""What drawing imports, imported once for all processes."""
+"""The modules that drawing needs, imported once for all processes."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """What the page and the export show of one board."""
+    """The contents of one board, for the page and the export."""
 
     title: str
     board: Board
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
     learned: tuple[tuple[str, tuple[Table, ...]], ...]
-    """What RL-Focal's methods learned, as `rlfocal.report.explained.learned` has it."""
+    """Tables on what RL-Focal's methods learned, as `make_explanation_tables` yields them."""
     documents: dict[str, Any] | None
-    """The decided documents as the page shows them one by one; None if there are none."""
+    """The decided documents, for the page to show one by one; None if there are none."""
 
 
 def draw_side_by_side(
@@ -47,9 +47,9 @@ def draw_side_by_side(
     confidential: bool,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Section]:
-    """The sections of these boards, in their order, as of one snapshot; a process for each core.
+    """The sections of these boards, in their order, as of one snapshot; drawn in a process for each core.
 
-    `on_progress` is given the share of boards that are drawn. Raises RunError if a process fails.
+    `on_progress` is called with the share of boards that are drawn. Raises RunError if a process fails.
     """
     drawn: dict[BoardKey, Section] = {}
 
@@ -73,14 +73,14 @@ def draw_side_by_side(
 
 
 def begin_to_import() -> None:
-    """Has the drawing's processes import what they need while the caller goes on."""
+    """Has the drawing's processes import their modules while the caller goes on."""
     start_fork_server(DRAWING_MODULES)
 
 
 def _deal(
     comparable: Mapping[BoardKey, ComparableRuns], n_parts: int
 ) -> list[dict[BoardKey, ComparableRuns]]:
-    """The boards in parts that take about as long: the largest first, each to the part with the least."""
+    """The boards in parts of similar work: the largest first, each to the part with the least work."""
     parts: list[dict[BoardKey, ComparableRuns]] = [{} for _ in range(n_parts)]
     for key in sorted(comparable, key=lambda key: (-comparable[key].n, key)):
         least = min(parts, key=lambda part: sum(1000 + of.n for of in part.values()))
@@ -117,7 +117,7 @@ def _draw_some(
     confidential: bool,
     comparable: Mapping[BoardKey, ComparableRuns],
 ) -> None:
-    """What one process does: it sends each of its sections."""
+    """Draws some boards in a process of its own, and sends each section."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:
         held = HeldBenchmark(warehouse)
         for key, runs in comparable.items():

@@ -1,4 +1,5 @@
-"""Boards as tables: accuracies, figures of merit, means over tasks, budgets; and the register of methods."""
+"""Tables of boards: accuracies, figures of merit, means over tasks, budgets; and the table of the
+registry."""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ def deciding_in_words(
 
 
 def _count_comparisons(board: Board) -> int:
-    """Intervals of differences that a table of the board shows."""
+    """The number of intervals of differences that a table of the board shows."""
     ours = [o.method for o in board.ours]
     return sum(
         (s.against_baseline is not None) + sum(s.ours_above.get(name) is not None for name in ours)
@@ -106,7 +107,7 @@ def _count_comparisons(board: Board) -> int:
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
-    """Prints of each board the accuracies, how far methods stand above others, and the models alone."""
+    """Prints, for each board, the accuracies, how far methods are above others, and the single models."""
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
@@ -130,19 +131,19 @@ def heading(board: Board) -> str:
 
 
 def plus_minus(error: float | None) -> str:
-    """A standard error in points; a dash without one."""
+    """A standard error in points; a dash if there is none."""
     return MISSING_CELL if error is None else f"±{percent(error)}"
 
 
 def print_promises(promises: Sequence[PromiseRecord]) -> None:
-    """What was promised, and whether it stands."""
+    """Prints promises, and whether each is in force."""
     console = Console()
     console.print(table_of(promises))
     console.print(Text(PROMISE_LEGEND, style="dim"), width=min(console.width, 100))
 
 
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
-    """Two tables per board, and one of means over tasks."""
+    """Prints figures of merit: two tables per board, and one of means over tasks."""
     if not boards:
         return
     console = console or Console()
@@ -171,9 +172,9 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
 def print_over_tasks(
     board: Board, by_method: Mapping[str, TaskMean], console: Console | None = None, *, paired: bool = False
 ) -> None:
-    """Every method's mean over tasks, by falling mean, with both intervals; nothing of a single task.
+    """Prints every method's mean over tasks, by falling mean, with both intervals; nothing for a single task.
 
-    `paired`: also those of the differences to best_single.
+    `paired`: also the intervals of the differences to best_single.
     """
     if not by_method:
         return
@@ -193,7 +194,8 @@ def print_over_tasks(
 
 
 def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:
-    """Accuracy in % at each budget, and the models asked per document; a dash where it cannot be kept."""
+    """Prints accuracy in % and the models asked per document at each budget; a dash where it cannot be
+    kept."""
     console = console or Console()
     if not curves:
         console.print(Text("None of these methods can be held to a budget.", style="yellow"))
@@ -212,7 +214,7 @@ def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console 
 
 
 def markdown_methods(entries: Iterable[Entry]) -> list[str]:
-    """The register of methods as the docs show it: a Markdown table, a row a method."""
+    """The registry of methods as a Markdown table for the docs, a row for each method."""
     table = Table("method", texts=("asks", "answers", "needs", "from; what differs"))
     for entry in entries:
         origin = "; ".join(part for part in (entry.source, entry.differs) if part)
@@ -221,12 +223,12 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
 
 
 def _unnamed_cell(row: LeaderboardRow) -> str:
-    """The share of answers that no asked model gave, and in brackets how many of these are right."""
+    """The share of answers that no asked model gave and, in brackets, the share of these that are right."""
     return f"{percent(row.unnamed, 1)} ({percent(row.unnamed_right, 1)})" if row.unnamed else MISSING_CELL
 
 
 def _selective_cells(figures: SelectiveFigures | None) -> tuple[str, ...]:
-    """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
+    """The cells of area, accuracy at 80 % coverage, and coverage at 5 % errors."""
     if figures is None:
         return MISSING_CELL, MISSING_CELL, MISSING_CELL
     shares = figures.accuracy_at["0.8"].mean, figures.coverage_at["0.05"].mean

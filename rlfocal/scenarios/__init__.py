@@ -1,1 +1,2 @@
-"""What if: a policy on stored answers under a scenario, beside the same policy as it was evaluated."""
+"""Replays under scenarios: a policy on stored answers that are changed, beside the same policy as
+evaluated."""

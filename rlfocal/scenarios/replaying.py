@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from rlfocal.methods.learning.agents import TrainedAgents
 
 REPLAY = "replay"
-"""The study of replayed runs: they are on no leaderboard."""
+"""The study of replayed runs. Such runs are on no leaderboard."""
 REVISION = "1"
-"""Raised when policies would be replayed otherwise than before."""
+"""Raise it when policies would be replayed otherwise than before."""
 
 
 class ReplayedPromise(NamedTuple):
-    """A promise of the policy as evaluated, without and under the scenario."""
+    """A promise of the policy, as evaluated and under the scenario."""
 
     target: float
     coverage: tuple[float, float]
-    """The share of documents answered at or above the threshold."""
+    """The share of documents answered at or above the threshold, without and with the scenario."""
     error: tuple[float | None, float | None]
-    """The share of wrong ones among them; None without any."""
+    """The share of wrong answers among them; None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ class Replay:
     """
 
     conditions: dict[str, Any]
-    """What differs, as `evaluations.settings` has it; empty if nothing does."""
+    """The changes of the scenario, as `evaluations.settings` holds them; empty if nothing differs."""
     before: Evaluation
     after: Evaluation
     difference: Difference
-    """In accuracy, paired by document."""
+    """The difference in accuracy, paired by document."""
     right_to_wrong: int
-    """How many answers changed so; so the next two."""
+    """The number of right answers that became wrong; the next two fields count other changes."""
     wrong_to_right: int
     wrong_to_other: int
-    """To another wrong answer, or none."""
+    """The number of wrong answers that became another wrong answer, or none."""
     tasks: dict[str, tuple[float, float]]
-    """The accuracies of each task where they differ, the largest difference first."""
+    """By task whose accuracy changed, both accuracies, the largest difference first."""
     promises: tuple[ReplayedPromise, ...] = ()
-    """Those that were made of the policy, and gave a threshold."""
+    """The promises of the policy that have a threshold."""
 
 
 @checked
@@ -90,13 +90,13 @@ def replay(
     seed: options.Seed = 0,
     on_progress: Progress | None = None,
 ) -> Replay:
-    """What a policy decides on the test documents under a scenario, beside what it decides without it.
+    """Replays a policy on the test documents under a scenario, beside the same policy without it.
 
-    For example `replay(warehouse, "seed-0.safetensors", "mmlu", down=["phi"])`, or
-    `replay(warehouse, "rl_focal", "mmlu", scenario="labels=100")`. `policy` is a checkpoint or a method,
-    which is fitted as `evaluate` fits it. `rlfocal replay --help` describes the parameters. The same scenario
-    gives the same decisions, stored once.
-    Raises InputError, before any work, for what cannot be, such as an unknown model.
+    For example `replay(warehouse, "seed-0.safetensors", "mmlu", down=["phi"])`, or `replay(warehouse,
+    "rl_focal", "mmlu", scenario="labels=100")`. `policy` is a checkpoint or a method, which is fitted as
+    `evaluate` fits it. `rlfocal replay --help` describes the parameters. The same scenario gives the same
+    decisions, stored once. Raises InputError, before any work, for an impossible scenario, such as one with
+    an unknown model.
     """
     given = {"down": tuple(down or ()), "only": tuple(models or ()), "swap": tuple(swap or ())}
     changes = Scenario.parse(scenario or "", **given, prices=prices)
@@ -139,16 +139,19 @@ def replay(
 
 @dataclass(frozen=True)
 class _Fit:
-    """A policy, and what it is fitted to."""
+    """A policy, with the data that it is fitted to."""
 
     setup: Setup
     candidate: Candidate
     rows: Dataset
-    """The documents of `setup`, at the prices that a budget is kept by."""
+    """The documents of `setup`, at the prices that the budget counts."""
 
     @classmethod
     def make(cls, setup: Setup, policy: str, agents: TrainedAgents | None) -> _Fit:
-        """Raises InputError for a method that the data or the budget do not admit."""
+        """Makes the fit of a policy.
+
+        Raises InputError for a method that the data or the budget do not admit.
+        """
         if agents is None:
             check_methods([policy], setup.dataset)
         candidate = make_candidate(setup, policy) if agents is None else _candidate(agents, Path(policy))
@@ -160,12 +163,12 @@ class _Fit:
 
     @cached_property
     def run(self) -> Run:
-        """Of the seed and budget asked for."""
+        """The run of the requested seed and budget."""
         return self.candidate.runs(self.setup)[-1]
 
     @cached_property
     def policies(self) -> list[Fitted]:
-        """Raises InputError if the policy cannot keep to the budget."""
+        """The fitted policies. Raises InputError if one cannot keep to the budget."""
         setup, candidate, budget = self.setup, self.candidate, self.run.budget
         with fitting_lock(setup, candidate.name):
             [policies] = fit_groups(
@@ -180,7 +183,7 @@ class _Fit:
 
     @cached_property
     def probabilities(self) -> Probabilities:
-        """Of answers to which the policy gives none."""
+        """Probabilities for answers to which the policy gives none."""
         setup, candidate = self.setup, self.candidate
         return Probabilities(
             candidate.method, setup.dataset, setup.groups, (self.run.budget,), tasks=candidate.reads_task
@@ -188,7 +191,7 @@ class _Fit:
 
 
 def _changed(run: Run, before: Run, told: Mapping[str, Any], answers: Dataset) -> Run:
-    """What identifies the run under the scenario; `before` if nothing differs."""
+    """The identity of the run under the scenario; `before` if nothing differs."""
     if not told:
         return before
     about = {**json.loads(run.settings), **told, "as_evaluated": before.run_id}
@@ -203,7 +206,7 @@ def _changed(run: Run, before: Run, told: Mapping[str, Any], answers: Dataset) -
 
 
 def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
-    """What was promised of a run: thresholds by target."""
+    """By target, the thresholds that were promised of a run."""
     rows = stored_promises(warehouse, [run_id])
     return {promise.target: promise.threshold for promise in rows if promise.threshold is not None}
 
@@ -245,7 +248,7 @@ def _read(warehouse: Warehouse, policy: str, agents: TrainedAgents | None, bench
 
 @dataclass(frozen=True)
 class _LoadedMethod:
-    """A checkpoint as a method that is fitted already."""
+    """A checkpoint as a method that is already fitted."""
 
     agents: TrainedAgents
     seeded = True
@@ -258,7 +261,7 @@ class _LoadedMethod:
 
 
 def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
-    """A checkpoint to be evaluated, which its file's digest identifies."""
+    """A checkpoint as a candidate for evaluation, identified by its file's digest."""
     settings = {"checkpoint": sha256(path.read_bytes()).hexdigest()[:16]}
     reads_task = getattr(agents, "tasks", ()) not in ((), (HIDDEN_TASK,))
     has_budgets = entry_of(agents.method).has_budgets
@@ -272,7 +275,7 @@ def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
 
 
 def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None) -> None:
-    """Decides the test documents of `answers`, and stores the run."""
+    """Decides on the test documents of `answers`, and stores the run."""
     fit.setup.warehouse.check_writable()  # before any fitting, not after
     policies, tasks = fit.policies, fit.candidate.reads_task
     started = time.perf_counter()
@@ -282,7 +285,7 @@ def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None
 
 
 def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any]) -> Replay:
-    """Two stored runs, question by question."""
+    """The comparison of two stored runs, document by document."""
     rows_before, rows_after = (
         {row.task: row for row in read_runs(warehouse, [run.run_id])} for run in (before, after)
     )

@@ -1,4 +1,4 @@
-"""A scenario: a change of stored answers, prices or labels, or of a method's settings, read from words."""
+"""Scenarios: changes of stored answers, prices or labels, or of a method's settings, read from text."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ MIN_TRAIN_LABELS = 2
 
 @dataclass(frozen=True)
 class Scenario:
-    """What differs from the stored data. The last four changes take a method that is fitted anew."""
+    """The changes to the stored data. The last four need a method that is fitted anew."""
 
     down: tuple[str, ...] = ()
-    """Models whose calls give nothing on test documents."""
+    """Models that give no answer on test documents."""
     only: tuple[str, ...] = ()
     """The models that may be asked; empty: all of the policy's pool."""
     swap: tuple[str, ...] = ()
-    """`A=B`: B's answers under A's name."""
+    """Items `A=B`: B's answers stand under A's name."""
     prices: str | None = None
-    """A file, as `rlfocal import prices` reads it."""
+    """A file of prices, as `rlfocal import prices` reads it."""
     missing: float = 0.0
     """The share of answers that are missing in test."""
     drop: tuple[str, ...] = ()
-    """Models that the pool is without, in train and in test."""
+    """Models that are removed from the pool, in train and in test."""
     labels: int | None = None
-    """Train documents, drawn from all; each set is part of every larger one."""
+    """The number of train documents, drawn from all; each set is part of every larger one."""
     label_noise: float = 0.0
     """The share of train labels that are wrong."""
     settings: tuple[str, ...] = ()
-    """`NAME=VALUE` of the method."""
+    """Items `NAME=VALUE`, settings of the method."""
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> Scenario:
-        """From `KIND=VALUE,...`, such as `drop=phi,labels=100`; `more`: fields that the text adds to.
+        """The scenario of `KIND=VALUE,...`, such as `drop=phi,labels=100`; `more`: fields that the text adds
+        to.
 
         Raises InputError for another kind, a kind given twice that takes one value, and an unreadable value.
         """
@@ -66,11 +67,14 @@ class Scenario:
 
     @property
     def refits(self) -> bool:
-        """Whether a method has to be fitted anew."""
+        """Whether the method has to be fitted anew."""
         return bool(self.drop or self.labels is not None or self.label_noise or self.settings)
 
     def apply(self, warehouse: Warehouse, dataset: Dataset) -> ScenarioData:
-        """Raises InputError for models, swaps, prices and settings that cannot be."""
+        """The benchmark under the scenario.
+
+        Raises InputError for impossible models, swaps, prices and settings.
+        """
         every, dataset = dataset, self._without_dropped(warehouse, dataset)
         trained, priced, names = self._relabelled(dataset), self._priced(warehouse, dataset), dataset.models
         mask, swaps = (
@@ -124,29 +128,32 @@ class ScenarioData(NamedTuple):
     """A benchmark under a scenario."""
 
     train: Dataset
-    """Its train documents are those that a method is fitted to."""
+    """The dataset whose train documents a method is fitted to."""
     answers: Dataset
-    """Its test documents hold what models answer, at which prices."""
+    """The dataset whose test documents hold the models' answers and prices."""
     failing: FailingModels | None
     told: dict[str, Any]
-    """What differs, as `evaluations.settings` has it; empty if nothing does."""
+    """The changes of the scenario, as `evaluations.settings` holds them; empty if nothing differs."""
 
 
 def keep_labels(data: Dataset, n: int, seed: int = 0) -> Dataset:
-    """All test documents, and n of train at random; a seed's fewer are among its more."""
+    """The dataset with all test documents, and n train documents at random; a smaller draw of a seed is part
+    of a larger one."""
     train = np.flatnonzero(data.is_train)
     kept = np.random.default_rng(seed).permutation(train)[:n]
     return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
 
 
 def drop_answers(data: Dataset, share: float) -> Dataset:
-    """In test, each answer of each model is missing with this probability."""
+    """The dataset without some answers in test: each answer of each model is missing with this
+    probability."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
     return data.drop_answers(lost)
 
 
 def corrupt_labels(data: Dataset, share: float) -> Dataset:
-    """In train, each label becomes another slot of its document, if there is one, with this probability."""
+    """The dataset with wrong labels in train: each becomes another slot of its document, if there is one,
+    with this probability."""
     rng = np.random.default_rng(0)
     wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
     moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
@@ -161,7 +168,10 @@ def _read_setting(text: str) -> tuple[str, str]:
 
 
 def read_label_count(text: str) -> int:
-    """Raises InputError for fewer than `MIN_TRAIN_LABELS`, and for text that is no whole number."""
+    """Reads a number of labels.
+
+    Raises InputError for fewer than `MIN_TRAIN_LABELS`, and for text that is no whole number.
+    """
     count: int = read_value(text, 1, "number of labels")
     if count < MIN_TRAIN_LABELS:
         raise InputError(f"{count} labels teach nothing; give {MIN_TRAIN_LABELS} or more")
@@ -169,7 +179,7 @@ def read_label_count(text: str) -> int:
 
 
 def read_share(text: str) -> float:
-    """Raises InputError for text that is no number from 0 to below 1."""
+    """Reads a share. Raises InputError for text that is no number from 0 to below 1."""
     share = float(read_value(text, 0.5, "share"))
     if not 0 <= share < 1:
         raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
@@ -178,9 +188,9 @@ def read_share(text: str) -> float:
 
 class _Kind(NamedTuple):
     field: str
-    """Of `Scenario`."""
+    """The field of `Scenario` that it sets."""
     read: Callable[[str], Any] | None
-    """None: a name, of which several may be given."""
+    """The function that reads its value; None: a name, of which several may be given."""
     example: str
 
 

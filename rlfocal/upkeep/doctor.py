@@ -1,4 +1,5 @@
-"""What is broken or worth knowing about the installation, a warehouse and a server, and how to fix it."""
+"""Finds what is broken or worth knowing about the installation, a warehouse and a server, and how to fix
+it."""
 
 from __future__ import annotations
 
@@ -42,25 +43,26 @@ class DoctorCheck:
 
     check: str
     level: Level
-    """`note`: nothing is broken, but worth knowing."""
+    """How grave the finding is; `note`: nothing is broken, but it is worth knowing."""
     message: str
     fix: str | None = None
-    """What to run or do about it."""
+    """What to run or do about it; None where nothing is to do."""
 
 
 FLOW_NAME = "regenerate"
 PATIENCE_SECONDS = 3
 LONGER_PATIENCE_SECONDS = 20
-"""How long the doctor waits for answers that the server reads from its database."""
+"""The seconds that the doctor waits for answers that the server reads from its database."""
 NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 LATE_AFTER = timedelta(minutes=5)
 NEW_DEPLOYMENT_AGE = timedelta(seconds=100)
-"""How long a server may take to plan a deployment's first run."""
+"""The time that a server may take to plan a deployment's first run."""
 HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 
 
 def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
-    """Whether a Prefect server answers at `url`, or else $PREFECT_API_URL, and what it says of its runs."""
+    """Checks whether a Prefect server answers at `url`, or else $PREFECT_API_URL, and what it says of its
+    runs."""
     address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
     if not address:
         yield DoctorCheck("server", "note", "PREFECT_API_URL is not set: `regenerate` starts its own server")
@@ -86,7 +88,7 @@ def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
 
 
 def check_schedules(address: str, now: datetime | None = None) -> Iterator[DoctorCheck]:
-    """Schedules without a planned run, overdue runs, and running ones without a sign of life."""
+    """Finds schedules without a planned run, overdue runs, and running ones without a sign of life."""
     now = now or datetime.now(UTC)
     flow = {"flows": {"name": {"any_": [FLOW_NAME]}}}
     unfinished = {"state": {"type": {"any_": ["SCHEDULED", "PENDING", "RUNNING"]}}}
@@ -143,7 +145,10 @@ def _ask(address: str, path: str, body: Mapping[str, Any]) -> Any:
 
 
 def _is_api(address: str) -> bool:
-    """Whether the API of a Prefect server is there, and no page. Raises URLError where nothing answers."""
+    """Whether the API of a Prefect server is at the address, and not a page.
+
+    Raises URLError where nothing answers.
+    """
     try:
         with urlopen(Request(f"{address}/health", headers=_headers()), timeout=PATIENCE_SECONDS) as answer:
             return bool(answer.read(16).strip() == b"true")
@@ -189,7 +194,7 @@ def diagnose(
 
 
 def check_versions() -> Iterator[DoctorCheck]:
-    """Whether the installed packages are the versions that rlfocal needs."""
+    """Checks whether the installed packages have the versions that rlfocal needs."""
     faults = []
     n = 0
     for line in requires("rlfocal") or ():
@@ -231,7 +236,7 @@ def check_gpu() -> DoctorCheck:
 
 
 def _has_driver() -> bool:
-    """Whether a GPU driver is installed: without one there is no need to ask torch, which takes seconds."""
+    """Whether a GPU driver is installed. Without one, torch is not asked, which takes seconds."""
     if Path("/dev/kfd").exists() or shutil.which("nvidia-smi"):
         return True
     try:
@@ -276,7 +281,7 @@ def check_warehouse(
 
 
 def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
-    """What a repair did."""
+    """The outcome of a repair, as checks."""
     for file in done.files:
         yield DoctorCheck("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
     for task in done.tasks:
@@ -361,7 +366,7 @@ def _key(fault: KeyFault) -> str:
 
 
 def _report_leftovers(place: Location, *, fix: bool) -> Iterator[DoctorCheck]:
-    """What interrupted extractions and exports left on this machine."""
+    """Finds what interrupted extractions and exports left on this machine; with `fix`, deletes it."""
     shards = list(place.shards.glob("*/*.arrow"))
     if shards:
         what = f"{len(shards):,} shards of partitions that are not committed yet, in {place.shards}"

@@ -1,4 +1,4 @@
-"""Whether models still answer as they did: which differences between two snapshots are more than noise."""
+"""Whether models still answer as before: which differences between two snapshots are more than noise."""
 
 from __future__ import annotations
 
@@ -22,41 +22,46 @@ from warehouse.snapshots import QUANTILE_LEVELS, PartitionDifference, SnapshotDi
 from warehouse.store import PartitionKey
 
 MAX_ROWS_LISTED = 30
-"""Rows of a table, those past a limit first."""
+"""The most rows of a table of partitions; those past a limit come first."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may differ in one partition. Noise explains these shares; more counts if it is not chance."""
+    """How much may differ in one partition. Noise explains these shares; more counts unless it is chance."""
 
     logprob: float
     """How much the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
     moved: float
-    """Share of choices that may differ by more."""
+    """The share of choices whose log-prob may differ by more than `logprob`."""
     flipped: float
-    """Share of documents that may get another prediction."""
+    """The share of documents that may get another prediction."""
     texts: float
-    """Share of sampled texts that may differ."""
+    """The share of sampled texts that may differ."""
 
 
 FULL_PRECISION_LIMITS = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
-"""For float32: other batches move log-probs by some 1e-4, so ten times that and never more. Probabilities
-that move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts."""
+"""The limits for float32.
+
+Other batches move log-probs by some 1e-4, so ten times that is allowed and never more. Probabilities that
+move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts.
+"""
 LOW_PRECISION_LIMITS = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
-"""For bfloat16, float16 and quantised models: rounding alone moves a log-prob by hundredths, and changes some
-sampled token of nearly every text."""
+"""The limits for bfloat16, float16 and quantised models.
+
+Rounding alone moves a log-prob by hundredths, and changes some sampled token of nearly every text.
+"""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as drift. Any difference in a partition that was not extracted again always does."""
+    """The thresholds of drift. Any difference in a partition that was not extracted again always counts."""
 
     full: Limits = FULL_PRECISION_LIMITS
     """The limits for models that compute in float32, and for imports."""
     low: Limits = LOW_PRECISION_LIMITS
     """The limits for models that compute in 16 bits, are quantised, or run in an unknown engine."""
     accuracy: float = 0.01
-    """How much an accuracy, a fraction, may change; more counts if the change is more than chance."""
+    """How much an accuracy, a fraction, may change; more counts unless it is chance."""
     error_rate: float = 0.05
     """How often noise alone may make any partition of a comparison count as drifted."""
 
@@ -81,11 +86,12 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Drift:
-    """How two snapshots differ, and which partitions drifted: none that was added, removed or relabelled."""
+    """The differences of two snapshots, and which partitions drifted; never one that was added, removed or
+    relabelled."""
 
     difference: SnapshotDifference
     beyond: dict[PartitionKey, tuple[str, ...]]
-    """What of a drifted partition is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
+    """By drifted partition, what is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
 
     @property
     def compared(self) -> list[PartitionDifference]:
@@ -105,7 +111,7 @@ def drift_between(
     thresholds: Thresholds | None = None,
     benchmark: str | None = None,
 ) -> Drift:
-    """How snapshot `after` differs from snapshot `before`, judged. Raises InputError as `diff` does."""
+    """The drift from snapshot `before` to snapshot `after`. Raises InputError as `diff` does."""
     given = thresholds or Thresholds()
     allowed = {"full": given.full.logprob, "low": given.low.logprob}
     difference = diff(location, before, after, benchmark, **allowed)
@@ -116,7 +122,7 @@ def drift_between(
 
 
 def drift_since(warehouse: Warehouse, snapshot: int, thresholds: Thresholds | None = None) -> Drift:
-    """How what `warehouse` shows differs from an earlier snapshot. Raises InputError as `diff` does."""
+    """The drift from an earlier snapshot to what `warehouse` shows. Raises InputError as `diff` does."""
     return drift_between(warehouse.location, snapshot, warehouse.snapshot(), thresholds)
 
 
@@ -124,7 +130,7 @@ def find_snapshot_before_extraction(warehouse: Warehouse) -> int:
     """The snapshot before the newest extraction or import that `warehouse` shows; its own if there is none.
 
     The commits of one extraction follow one another, without an evaluation between them, and write each
-    partition once. Snapshots that have expired are passed over.
+    partition once. Expired snapshots are skipped.
     """
     shown = warehouse.snapshot()
     [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
@@ -151,9 +157,9 @@ def find_snapshot_before_extraction(warehouse: Warehouse) -> int:
 
 
 def find_last_reported_snapshot(warehouse: Warehouse) -> int:
-    """The snapshot that drift is measured from: the last that a regeneration showed all changes up to.
+    """The snapshot that drift is measured from: the last up to which a regeneration showed all changes.
 
-    Of one that has expired, the oldest that followed; without any, the one before the last extraction.
+    If it has expired, the oldest that followed; without any, the one before the last extraction.
     """
     [(looked,)] = warehouse.rows("SELECT max(snapshot) FROM drift_looks")
     if looked is None:
@@ -163,7 +169,7 @@ def find_last_reported_snapshot(warehouse: Warehouse) -> int:
 
 
 def store_look(warehouse: Warehouse, snapshot: int) -> None:
-    """Keeps that all changes up to a snapshot were shown: the next look begins there."""
+    """Stores that all changes up to a snapshot were shown; the next comparison begins there."""
     with warehouse.transaction(LOOK_MESSAGE):
         warehouse.connection.execute("INSERT INTO drift_looks VALUES (?, now())", [snapshot])
 
@@ -175,7 +181,8 @@ def have_answers_changed(warehouse: Warehouse, snapshot: int) -> bool:
 
 
 def exceeds(count: int, n: int, share: float, level: float) -> bool:
-    """Whether `count` of `n` exceeds what this share explains: by chance less often than `level`."""
+    """Whether `count` of `n` exceeds what this share explains: by chance, that is true less often than
+    `level`."""
     return count > share * n and float(bdtrc(count - 1, n, share)) < level
 
 
@@ -193,9 +200,9 @@ def headline(drift: Drift) -> str:
 
 
 def table(drift: Drift, most: int | None = None) -> Table:
-    """The table of partitions that differ, those past a limit first; only the `most` first ones if given.
+    """The table of partitions that differ, those past a limit first; only the first `most` if given.
 
-    Those with nothing to compare, such as a first extraction's, are one row a benchmark.
+    Partitions with nothing to compare, such as a first extraction's, are one row a benchmark.
     """
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
@@ -224,9 +231,9 @@ def table(drift: Drift, most: int | None = None) -> Table:
 
 
 def upgrades(drift: Drift) -> list[str]:
-    """What else differs where partitions were replaced, such as an engine's version.
+    """Sentences on what else differs where partitions were replaced, such as an engine's version.
 
-    First what is the likely cause where answers are beyond the limits: another GPU, or another way to use it.
+    The likely cause comes first where answers are beyond the limits: another GPU, or another way to use it.
     """
     changes: Counter[str] = Counter()
     causes: set[str] = set()
@@ -245,7 +252,7 @@ def upgrades(drift: Drift) -> list[str]:
 
 
 def as_json(drift: Drift) -> dict[str, Any]:
-    """All of it as JSON's objects, figures in full."""
+    """The whole drift as JSON's objects, with unrounded figures."""
     partitions = [
         asdict(partition)
         | {"logprobs": _logprob_fields(partition), "texts": partition.texts and partition.texts._asdict()}
@@ -279,7 +286,7 @@ def _find_exceeded_limits(partition: PartitionDifference, thresholds: Thresholds
 
 
 def _moves(partition: PartitionDifference) -> tuple[str, str]:
-    """The share of log-probs or texts that moved, and by how much at most."""
+    """The share of log-probs or texts that moved, and the largest movement."""
     if choices := partition.logprobs:
         return f"{100 * choices.n_moved / choices.n:.1f}", f"{choices.largest:.2g}"
     if texts := partition.texts:

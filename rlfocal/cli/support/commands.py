@@ -1,4 +1,4 @@
-"""Commands: modules of `rlfocal/cli/` enter theirs, the help shows them by panel, and one is run."""
+"""Commands: modules of `rlfocal/cli/` register theirs, help lists them by panel, and `run` runs one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.options import split
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
-"""Headings of `rlfocal --help`, in order."""
+"""The headings of `rlfocal --help`, in order."""
 
 AUTO_VALUE = "auto"
-"""The value of an option whose number may be left out, and is."""
+"""The value of an option whose number may be left out, if it is."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice: the parser would take the last without a word.
+    """A command that refuses an option given twice, where the parser would silently take the last.
 
-    Of an option that takes `a,b`, all values count. Its flags have no opposite: `--force` comes without
-    `--no-force`.
+    An option that takes `a,b` may be repeated. Flags have no opposite: `--force` comes without `--no-force`.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -59,7 +58,7 @@ class Command(TyperCommand):
 
 
 def _with_numbers(args: list[str]) -> list[str]:
-    """`--probe` without a number asks for as many as it takes, which Typer cannot express."""
+    """The arguments with `auto` after a `--probe` without a number, which Typer cannot express."""
     following = [*args[1:], ""]
     return [
         f"{word}={AUTO_VALUE}" if word == "--probe" and not after[:1].isdigit() else word
@@ -72,7 +71,7 @@ def _is_listed(parameter: Any) -> bool:
 
 
 class Commands(typer.Typer):
-    """A Typer that makes its commands of the class `Command`."""
+    """A Typer whose commands are of the class `Command`."""
 
     def command(self, *args: Any, cls: type[Any] | None = None, **options: Any) -> Any:
         return super().command(*args, cls=cls or Command, **options)
@@ -83,7 +82,7 @@ class _Entry:
     name: str
     panel: Panel
     function: Callable[..., None] | typer.Typer
-    """A group of commands is a Typer of its own."""
+    """The command's function; for a group of commands, a Typer of its own."""
     cls: type[Any] | None = None
 
 
@@ -91,7 +90,7 @@ _COMMANDS: list[_Entry] = []
 
 
 def command(name: str, panel: Panel, cls: type[Any] | None = None) -> Callable[[Function], Function]:
-    """Enters the function below as `rlfocal NAME`."""
+    """Registers the decorated function as `rlfocal NAME`."""
 
     def enter(function: Function) -> Function:
         _COMMANDS.append(_Entry(name, panel, function, cls))
@@ -103,9 +102,9 @@ def command(name: str, panel: Panel, cls: type[Any] | None = None) -> Callable[[
 def group(
     name: str, panel: Panel, help: str, *, module: str | None = None, cls: type[TyperGroup] = TyperGroup
 ) -> typer.Typer:
-    """Enters a group of commands as `rlfocal NAME ...`.
+    """Registers a group of commands as `rlfocal NAME ...`.
 
-    The module that adds commands to it, if given, is imported only where one of them is asked for.
+    `module`: the module that adds commands to it, imported only when one of them is called.
     """
 
     class Group(cls):  # type: ignore[valid-type, misc]
@@ -123,7 +122,7 @@ def group(
 
 
 def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
-    """Adds the commands of all modules of a package, but those whose name begins with `_`."""
+    """Adds the commands of all modules of a package, except modules whose name begins with `_`."""
     for module in walk_packages(path, f"{package}."):
         if not any(part.startswith("_") for part in module.name.split(".")):
             import_module(module.name)
@@ -135,7 +134,7 @@ def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
 
 
 def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
-    """Does what the arguments ask for, then exits. Raises InputError if they are wrong."""
+    """Runs the command in the arguments, then exits. Raises InputError if they are wrong."""
     _check_text()
     try:
         code = app(prog_name=name, standalone_mode=False)
@@ -150,7 +149,7 @@ def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
 
 
 def _check_text() -> None:
-    """Raises InputError for arguments that are not UTF-8: a table cannot hold them."""
+    """Raises InputError for arguments that are not UTF-8, because a table cannot hold them."""
     given = {f"argument {i}": word for i, word in enumerate(sys.argv[1:], 1)}
     given |= {name: value for name, value in os.environ.items() if name.startswith("RLFOCAL_")}
     for place, word in given.items():

@@ -1,4 +1,4 @@
-"""What the shell completes: names of pools, benchmarks and models. No error reaches a prompt."""
+"""Completions for the shell: names of pools, benchmarks and models. Errors are hidden from the prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["benchmark", "model"]
 
 
 def pools(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The pools in ./pools, and those that ship with rlfocal."""
+    """The names of the pools in ./pools, and of those that ship with rlfocal."""
     try:
         from rlfocal.pool.files import pool_names
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a result is shown."""
+"""Options that several commands share, and how a result is printed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def number_or_time(snapshot: str | None) -> int | datetime | None:
 
 
 def show_result(value: Any, text: Any = None, *, as_json: bool, is_failure: bool = False) -> None:
-    """Prints what a command found: `value` as JSON, else `text`, by default the value; then ends it.
+    """Prints a command's result and exits: `value` as JSON, else `text`, which is the value by default.
 
     A function as `text` prints by itself. With `is_failure`, the exit code is 1.
     """
@@ -58,7 +58,7 @@ def show_result(value: Any, text: Any = None, *, as_json: bool, is_failure: bool
 
 
 def print_json(value: Any) -> None:
-    """A result on stdout; dataclasses become objects, other types text."""
+    """Prints a result as JSON on stdout; dataclasses become objects, other types text."""
 
     def to_plain_value(other: Any) -> Any:
         return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)

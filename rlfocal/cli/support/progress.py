@@ -51,7 +51,7 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
 
 
 def progress_line(text: str) -> None:
-    """One line of progress on stderr."""
+    """Prints one line of progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -63,7 +63,7 @@ def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
 
 
 def print_extracted(extracted: int, present: int) -> None:
-    """Partitions committed now, and those that were there already."""
+    """Prints how many partitions were committed now, and how many before."""
     done = (
         f"extracted {count_noun(extracted, 'partition')} (model, task)"
         if extracted
@@ -73,8 +73,11 @@ def print_extracted(extracted: int, present: int) -> None:
 
 
 def print_notes(location: str | None, models: Sequence[str]) -> None:
-    """One line on stderr for each model whose engine takes a slower way, each task it left unanswered, and
-    each way in which a service's responses were not what was asked for."""
+    """Prints on stderr what a user should know of these models' answers, a line each.
+
+    There is a line for each model whose engine takes a slower way, for each task with missing answers, and
+    for each way in which a service's responses differ from what was asked for.
+    """
     from rlfocal.extraction.recording import slower_models, unanswered_partitions
     from rlfocal.extraction.responses import odd_responses
     from warehouse import open_warehouse
@@ -96,7 +99,7 @@ def print_notes(location: str | None, models: Sequence[str]) -> None:
 
 
 def print_failures(failures: Sequence[Failure], what: str) -> None:
-    """One line per model and reason, on stderr; `what` is what failed."""
+    """Prints on stderr one line per model and reason; `what` is what failed."""
     from rich.console import Console
 
     from rlfocal.base.tables import Table
@@ -118,7 +121,7 @@ All = Annotated[
 
 
 def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
-    """All that was evaluated: every method, interval, task and note."""
+    """Prints everything about these boards: every method, interval, task and note."""
     from rlfocal.evaluation.merits import average_over_tasks
     from rlfocal.report.tables import print_over_tasks, print_table
 
@@ -128,7 +131,10 @@ def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
 
 
 def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None) -> None:
-    """Conclusions, then the table of verdicts. `details` prints more before the table, notes included."""
+    """Prints conclusions, then the table of verdicts.
+
+    `details` prints more before the table, notes included.
+    """
     from rich.console import Console
     from rich.text import Text
 

@@ -1,7 +1,7 @@
 """How a command is stopped: Ctrl-C, SIGTERM or SIGHUP end it within seconds, with one line on stderr.
 
-What is committed survives any end, a kill -9 too, and child processes end with the command. So it has a
-moment to put things in order, then it ends, whatever still runs.
+What is committed survives any end, even a kill -9, and child processes end with the command. So the command
+has a moment to clean up, and then ends, whatever still runs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, an
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Makes a signal end the process, with exit code 128 and its number; a second signal ends it at once.
+    """Makes a signal end the process, with exit code 128 plus its number; a second signal ends it at once.
 
-    Inside, it raises KeyboardInterrupt first; afterwards there is nothing to put in order. A signal that was
-    ignored (`nohup`) still is.
+    Inside, the first signal raises KeyboardInterrupt; afterwards there is nothing to clean up. A signal that
+    was ignored before (`nohup`) stays ignored.
     """
     stop = _stop()
     stop.listen()
@@ -83,7 +83,7 @@ class _Stop:
         self._end(signum)
 
     def _end(self, signum: int) -> None:
-        """Waits for no thread."""
+        """Ends the process without waiting for threads."""
         if self._ending.acquire(blocking=False):  # else the line is written already
             line = f"{SIGNALS[signal.Signals(signum)]}; {RESUME_ADVICE}\n"
             with contextlib.suppress(OSError):  # `print` could meet itself: this may run in a signal handler
@@ -93,5 +93,5 @@ class _Stop:
 
 @cache
 def _stop() -> _Stop:
-    """One for the process, as its signals are."""
+    """The process's one handler of signals."""
     return _Stop()

@@ -1,4 +1,4 @@
-"""What runs the models: one module per backend, and what they share."""
+"""The engines that run models: one module per backend, and what they share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 def backend_of(model: ModelSpec, backend: str) -> str:
-    """The backend that runs a model where a pool's is this one: a closed model has no other than chat."""
+    """The backend that runs a model in a pool with this backend: chat for a closed model."""
     return "chat" if model.is_closed else backend
 
 
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
-    """Loads a model with the `load` of its backend's module. `threads` is for CPU kernels."""
+    """Loads a model by the `load` of its backend's module. `threads`: for CPU kernels."""
     check_backend(backend)
     start_log()
     started = perf_counter()
@@ -62,7 +62,7 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
 
 
 def check_weights_for(backend: str, model: ModelSpec) -> None:
-    """Raises InputError for weights here, or in the hub's cache, that the backend cannot read."""
+    """Raises InputError for weights, local or in the hub's cache, that the backend cannot read."""
     method = quantisation(read_config(model)).method
     if backend == "vllm" and method in UNSUPPORTED_QUANTISATIONS:
         raise InputError(
@@ -73,7 +73,8 @@ def check_weights_for(backend: str, model: ModelSpec) -> None:
 
 
 def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
-    """`check_tokenizer` where the backend encodes text itself: chat services do not."""
+    """The result of `check_tokenizer`; None where the backend does not encode text itself, as chat services
+    do not."""
     return None if backend == "chat" else check_tokenizer(model, local_only=local_only)
 
 

@@ -41,19 +41,20 @@ from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 MAX_DECORATION_TOKENS = 4
-"""The number of an answer's first tokens among which one must name a choice."""
+"""One of so many first tokens of an answer must name a choice."""
 FEWER_LISTED_TOKENS = 5
-"""What services list that refuse more."""
+"""The number of likeliest tokens to ask for, where a service refuses more."""
 MAX_STOP_STRINGS = 4
-"""Stop strings that services take; texts are cut at the others here."""
+"""The most stop strings that services take; texts are cut here at the others."""
 MIN_COVERED_MASS = 0.01
-"""The probability that an answer names any of the choices, below which it says nothing about them."""
+"""If an answer names any choice with a lower probability than this, it says nothing about the choices."""
 PROBE_DOCUMENTS = 3
-"""Documents that are asked to find out what a service lists: it may refuse one of them for itself."""
+"""The number of documents by which a service is asked how many tokens it lists: it may refuse one for its
+content."""
 MAX_TEXT_CHARACTERS = 131_072
-"""Tokens that one prompt, and one text, have at most, reasoning that no max_tokens bounds included."""
+"""The most tokens of one prompt, and of one text, including reasoning that no max_tokens bounds."""
 MAX_TEMPLATE_TOKENS, MAX_MESSAGE_TOKENS = 256, 16
-"""Tokens that a service's template adds at most. A token is one byte of text, at the shortest."""
+"""The most tokens that a service's template adds. A token is at least one byte of text."""
 
 Body = dict[str, Any]
 
@@ -63,24 +64,24 @@ class ChatOptions:
     """The options of a chat service, `engine_args: {chat: ...}` of an entry."""
 
     top_logprobs: int = 20
-    """Likeliest first tokens to ask for; 0: samples instead."""
+    """The number of likeliest first tokens to ask for; 0: samples instead."""
     samples: int = 16
-    """Texts of a document, where the service lists no tokens."""
+    """The number of texts for a document, where the service lists no tokens."""
     temperature: float = 1.0
     """The temperature of the samples."""
     max_tokens: int = 16
-    """The largest number of tokens of each sample."""
+    """The most tokens of each sample."""
     per_request: int | None = None
     """The number of texts to ask for in one request; None: all of a document's."""
     concurrency: int = 16
     patience: float = BUSY_SECONDS
     """Seconds that a request waits for a busy service."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every request's body, in place of ours; null leaves a field out."""
+    """Fields of every request's body that replace ours; null leaves a field out."""
 
 
 class ChatEngine:
-    """A model that only a service runs. All that it is told and can use is kept, as it was paid."""
+    """A model that only a service runs. Every usable response is kept, because it was paid for."""
 
     shard = 64
     slower: str | None = None
@@ -169,7 +170,10 @@ class ChatEngine:
         return iter(sampled)
 
     def _find_cut_prompts(self) -> set[int]:
-        """Documents of which the service read a part. Raises InputError unless the entry allows that."""
+        """The documents whose prompts the service read in part.
+
+        Raises InputError unless the entry allows that.
+        """
         cut, words = cut_prompts(self._sizes)
         if cut and self._model.truncation == "refuse":
             raise InputError(
@@ -189,7 +193,7 @@ class ChatEngine:
         return f"{self._service.address} {self._served} {self._options.top_logprobs}"
 
     def _find_offer(self, documents: Sequence[Document]) -> int | None:
-        """How many likeliest tokens the service lists, 0: none; None where it takes no document at all."""
+        """How many likeliest tokens the service lists, 0: none; None where it refuses every document."""
         most = self._options.top_logprobs
         for document in documents[:PROBE_DOCUMENTS]:
             for top in sorted({most, min(most, FEWER_LISTED_TOKENS)}, reverse=True):
@@ -266,7 +270,7 @@ class ChatEngine:
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
     def _passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
-        """All texts of a document, in as many requests as that takes."""
+        """All samples for a document, in as many requests as that takes."""
         wanted = 1 if sampling.temperature == 0 else sampling.passes
         size = self._options.per_request or wanted
         return [
@@ -286,7 +290,7 @@ class ChatEngine:
         ]
 
     def _ask(self, document: Document, options: Body, n: int) -> ChatAnswer:
-        """The answer of `n` texts to one request, which is paid unless it was before."""
+        """The `n` texts of one request, which is paid for unless its answer was kept."""
         messages = document.messages or (("user", document.context),)
         written = [{"role": role, "content": content} for role, content in messages]
         body = options | {"n": None if n == 1 else n} | dict(self._options.body)
@@ -319,7 +323,7 @@ class ChatEngine:
         )
 
     def _bound_cost(self, messages: list[dict[str, str]], body: Body, n: int) -> tuple[float, float]:
-        """What a request may cost at most, in cents, and what if the service keeps to no max_tokens."""
+        """The most cents that a request can cost; and the most if the service ignores max_tokens."""
         read = sum(len(m["content"].encode()) + MAX_MESSAGE_TOKENS for m in messages) + MAX_TEMPLATE_TOKENS
         written = body.get("max_completion_tokens") or body.get("max_tokens")
         if written is None and self._model.spending_limit is not None:
@@ -334,7 +338,7 @@ class ChatEngine:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6
 
     def _check(self, content: Content, document: Document, n: int) -> ChatAnswer:
-        """The answer, if all of its texts can be used, or will never be other than they are."""
+        """The response, if all of its texts can be used, or if asking again would not change them."""
         answer = read(ChatAnswer, content)
         with self._lock:
             self._answered_by = self._answered_by or answer.model
@@ -361,7 +365,7 @@ class ChatEngine:
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
-    """Connects to a service: to the entry's `base_url` or OPENAI_BASE_URL, with OPENAI_API_KEY."""
+    """Connects to a service at the entry's `base_url` or OPENAI_BASE_URL, with OPENAI_API_KEY."""
     options = options_of(spec, "chat", ChatOptions)
     service = Service(
         address_of(spec, "chat", "https://api.openai.com/v1"), options.patience, options.concurrency

@@ -1,4 +1,4 @@
-"""A chat service's answer, read once, and which choice it means: by first tokens, or by sampled texts."""
+"""Reads a chat service's response once, and which choice it means: by first tokens, or by sampled texts."""
 
 from __future__ import annotations
 
@@ -18,37 +18,40 @@ from rlfocal.extraction.engines.service import end_of, read, why_unanswered
 from warehouse.alignment import LOGPROB_ROUNDING
 
 MAX_CHOICE_CHARACTERS = 16
-"""Characters of a choice that a service can be asked to name."""
+"""The most characters of a choice that a service can be asked to name."""
 MIN_SHARE = 1e-6
-"""The probability of a choice that was never named: a share of 0 has no logarithm."""
+"""The probability of a choice that no sample named, because a share of 0 has no logarithm."""
 DECORATION_CHARACTERS = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
-"""What may stand around a choice: " A", "(A", "**A**", "A."."""
+"""Characters that may stand around a choice: " A", "(A", "**A**", "A."."""
 LEAD_PATTERN = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:?)?"
 LEAD_WORDS = frozenset(("the", "correct", "right", "best", "final", "answer", "is"))
 ARTICLE_PATTERN = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
-"""What follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
+"""Matches what follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
 PLAIN_WORD = re.compile(r"\s*\w+", re.ASCII)
-"""A token whose text its bytes cannot correct."""
+"""Matches a token whose text its bytes cannot correct."""
 SPELLED_BYTES = re.compile(r"<0x[0-9A-Fa-f]{2}>|bytes:\s*(?:\\x[0-9A-Fa-f]{2})+")
-"""A token that is named by its bytes."""
+"""Matches a token that is written as its bytes."""
 BYTE_LITERAL = re.compile(r"b(['\"]).+\1")
 
 
 Tokens = tuple[int, int]
-"""Tokens that a service read and wrote."""
+"""The number of tokens that a service read, and that it wrote."""
 
 
 class ChoiceLogprobs(NamedTuple):
-    """What a service holds of one document's choices."""
+    """The log-probs of one document's choices, as far as a service gives them."""
 
     logprobs: tuple[float, ...]
     """A log-prob for each choice; their probabilities need not sum to 1."""
     covered_mass: float
-    """The probability of all answers that name a choice, as far as they are known."""
+    """The probability of all answers that name a choice, as far as the service lists them."""
 
 
 def names_of(document: Document) -> dict[str, int]:
-    """What names each choice, without decoration, and its index. InputError where a word cannot name it."""
+    """By the text that names it, without decoration, each choice's index.
+
+    Raises InputError where no word can name a choice.
+    """
     names = [_strip_decoration(text) for text in document.continuations]
     for name, text in zip(names, document.continuations, strict=True):
         if not name or len(name) > MAX_CHOICE_CHARACTERS or len(name.split()) > 1:
@@ -71,9 +74,9 @@ def logprobs_from_tokens(
     choice.
 
     A listed token counts for the choice that the text up to it names. The drawn token is read with all that
-    follows, of which `content` may have more than the tokens: "A train leaves" names no choice. Behind
+    follows, of which `content` may have more than the tokens: "A train leaves" names no choice. After
     decoration or "The answer is", a token counts times the probability of these. A choice that is not listed
-    is at most as likely as the least likely token that is, and at most what all listed ones leave.
+    is at most as likely as the least likely listed token, and has at most what all listed tokens leave.
     """
     shares: dict[int, float] = {}
     reached, unlisted, before = 1.0, 0.0, ""
@@ -113,7 +116,8 @@ def logprobs_from_tokens(
 def _undrawn_probability(
     following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]
 ) -> float:
-    """The probability of the next tokens that were not drawn, and behind which a text names the choice."""
+    """The probability of the following tokens that were not drawn, and after which the text names the
+    choice."""
     return sum(
         each.probability
         for token in following
@@ -123,7 +127,7 @@ def _undrawn_probability(
 
 
 def logprobs_from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceLogprobs:
-    """The choices' log-probs by the share of texts that begin with each; other texts count for none."""
+    """The choices' log-probs by the share of texts that begin with each; other texts count for no choice."""
     given = [choice for text in texts if (choice := find_choice(text, names)) is not None]
     shares = [given.count(choice) / len(texts) for choice in range(len(names))]
     return ChoiceLogprobs(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
@@ -153,19 +157,19 @@ def _strip_decoration(text: str) -> str:
 
 
 MAX_TOKENS = 10**8
-"""Tokens that no request has."""
+"""More tokens than any request has."""
 PROBABILITY_SLACK = 0.01
-"""How much more than 1 the probabilities of the listed tokens may sum to: servers round."""
+"""By so much, the probabilities of the listed tokens may sum to more than 1, because servers round."""
 
 
 def _details(value: Any) -> dict[str, int]:
-    """Counts of tokens of some kind; whatever else a service tells is left out."""
+    """The counts of tokens of some kind; other values of a service are left out."""
     counts = value.items() if isinstance(value, dict) else ()
     return {k: int(n) for k, n in counts if isinstance(n, int | float) and not isinstance(n, bool) and n >= 0}
 
 
 def _text(value: Any) -> Any:
-    """A text that may come in parts, or not at all."""
+    """A text, which may come in parts; None where there is none."""
     if isinstance(value, list):
         return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
     return "" if value is None else value
@@ -176,7 +180,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 
 
 class Usage(BaseModel):
-    """What a request is billed for, as far as the service says."""
+    """The tokens that a request is billed for, as far as the service says."""
 
     prompt_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
     completion_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
@@ -186,12 +190,12 @@ class Usage(BaseModel):
 
     @property
     def read(self) -> int | None:
-        """Tokens of the prompt; some services count those of a cache, or of sounds, apart."""
+        """The number of the prompt's tokens; some services count those of a cache, or of sounds, apart."""
         return _total_tokens(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
 
     @property
     def written(self) -> int | None:
-        """Tokens that were generated, those of reasoning included, which some services count apart."""
+        """The number of generated tokens, including those of reasoning, which some services count apart."""
         others = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
         apart = _total_tokens(self.completion_tokens, *others)
         if self.read is None or self.total_tokens is None:
@@ -199,20 +203,23 @@ class Usage(BaseModel):
         return max(apart or 0, self.total_tokens - self.read)
 
     def tokens(self, *, is_empty: bool) -> Tokens | None:
-        """Tokens read and written; nothing read, or nothing written beside a text, is no count."""
+        """The numbers of tokens read and written.
+
+        None if nothing was read, or nothing was written beside a text.
+        """
         if not self.read or self.written is None or not (self.written or is_empty):
             return None
         return self.read, self.written
 
 
 def _bytes(value: Any) -> Any:
-    """Bytes of a token, where they are some; None where a service has something else there."""
+    """The bytes of a token; None where a service has another value there."""
     is_bytes = isinstance(value, list) and all(type(byte) is int and 0 <= byte < 256 for byte in value)
     return tuple(value) if value and is_bytes else None
 
 
 class ListedToken(BaseModel, frozen=True):
-    """One of the likeliest tokens at a place."""
+    """One of the likeliest tokens at a position of the answer."""
 
     token: str = ""
     bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_bytes)] = None
@@ -236,8 +243,10 @@ class ListedToken(BaseModel, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it writes: a plain word as it is, else its bytes, from their field or as some services spell
-        them (<0x41>, bytes:\\x41, b'A')."""
+        r"""The token's text: a plain word as it is, else from its bytes.
+
+        Bytes are in their own field, or as some services spell them (<0x41>, bytes:\x41, b'A').
+        """
         if PLAIN_WORD.fullmatch(self.token):
             return self.token
         spelled: Sequence[int] | None = self.bytes
@@ -250,12 +259,12 @@ class ListedToken(BaseModel, frozen=True):
 
     @property
     def probability(self) -> float:
-        """0 where it is not known."""
+        """The token's probability; 0 where it is not known."""
         return 0.0 if self.logprob is None else math.exp(self.logprob)
 
 
 class Token(ListedToken, frozen=True):
-    """A token of the answer, beside the likeliest at its place."""
+    """A token of the answer, with the likeliest tokens at its position."""
 
     top_logprobs: list[ListedToken] = []
 
@@ -276,7 +285,7 @@ class Token(ListedToken, frozen=True):
 
     @property
     def listed(self) -> list[ListedToken]:
-        """The likeliest tokens whose log-probs are known, each once, and the token itself."""
+        """The likeliest tokens with known log-probs, each once, and the token itself."""
         others = [each for each in dict.fromkeys(self.top_logprobs) if each.logprob is not None]
         is_there = self.logprob is None or any(each.token == self.token for each in others)
         return others if is_there else [self, *others]
@@ -294,7 +303,7 @@ class _Message(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """One of the texts that a chat service answered."""
+    """One of the texts that a chat service returned."""
 
     index: int = 0
     finish_reason: str | None = None
@@ -326,30 +335,33 @@ class ChatChoice(BaseModel):
 
     @property
     def ended(self) -> str:
-        """How it ended: "stop" or "length"; as the service says where it is no answer."""
+        """How the text ended: "stop" or "length", or in the service's word where the text is no answer."""
         return end_of(self.finish_reason)
 
 
 class BillableAnswer(BaseModel):
-    """What is read of an answer to be paid, whatever else is wrong with it."""
+    """The fields of a response that are needed to pay for it, even if the rest is wrong."""
 
     usage: Annotated[Usage, BeforeValidator(lambda given: {} if given is None else given)] = Usage()
 
 
 class ChatAnswer(BillableAnswer):
-    """The texts of one request."""
+    """The texts of one request, with their tokens and costs."""
 
     model: str | None = None
     choices: list[ChatChoice] = Field(min_length=1)
 
     @property
     def tokens(self) -> Tokens | None:
-        """Tokens read and written; None where the service does not say."""
+        """The numbers of tokens read and written; None where the service does not say."""
         return self.usage.tokens(is_empty=not any(choice.message.content for choice in self.choices))
 
 
 def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
-    """`ChatAnswer.tokens` of content that may be no answer. Raises UnansweredError for impossible usage."""
+    """`ChatAnswer.tokens` of a response that may be no answer.
+
+    Raises UnansweredError for impossible numbers.
+    """
     choices = content.get("choices")
     messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     texts = [message.get("content") for message in messages if isinstance(message, dict)]
@@ -357,6 +369,6 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
 
 
 def _total_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
-    """Tokens in all: parts that are more than all of them were not counted among them."""
+    """The total number of tokens. Parts that exceed `counted` were not part of it."""
     apart = sum(details.get(part, 0) for part in parts)
     return counted if counted is None or apart <= counted else counted + apart

@@ -1,4 +1,5 @@
-"""A deadline for a whole response: httpx bounds single reads alone, which a byte a second never exceeds."""
+"""A deadline for a whole response: httpx only bounds single reads, and one byte a second never exceeds
+that."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def shorten_deadline(seconds: float) -> None:
-    """The rest has to come within so many seconds."""
+    """Lets the rest of the response take at most so many seconds."""
     _deadline.at = min(_deadline.at, monotonic() + seconds)
 
 
 def bound_reads(client: httpx.Client) -> None:
-    """Makes the connections of a client keep `deadline`, those through proxies included."""
+    """Makes a client's connections keep `deadline`, including those through proxies."""
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
             transport._pool._network_backend = _Backend(transport._pool._network_backend)

@@ -1,4 +1,5 @@
-"""What vLLM loads so that it continues a prompt by given tokens, whose log-probabilities it returns."""
+"""A logits processor for vLLM, which continues a prompt by given tokens and returns their
+log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ class TokenForcer(AdapterLogitsProcessor):  # type: ignore[misc]
 
 
 def _force(tokens: list[int]) -> Callable[[list[int], Tensor], Tensor]:
-    """Makes the logit of the token that follows the `drawn` ones the largest. logits: vocabulary."""
+    """A function that makes the logit of the token after the `drawn` ones the largest.
+
+    Logits: (vocabulary,).
+    """
 
     def force(drawn: list[int], logits: Tensor) -> Tensor:
         logits[tokens[len(drawn)]] = float("inf")

@@ -1,4 +1,5 @@
-"""What made a partition's numbers, down to the last bit: the GPU, its driver, and how an engine uses it."""
+"""The hardware behind a partition's numbers, down to the last bit: the GPU, its driver, and how an engine
+uses it."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ HARDWARE_FACTS = (
     *("device_product", "compute_capability", "driver", "cuda"),
     *("attention_backend", "model_runner", "kv_dtype", "head_dtype", "batch_invariant"),
 )
-"""Names in a partition's settings; rows of a CPU, and older ones, have none of them."""
+"""The names of hardware facts in a partition's settings; rows of a CPU, and older rows, have none."""
 
 
 def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """The products, compute capabilities, driver and CUDA of the GPUs that this process sees.
 
-    Nothing for an engine whose settings name another device, and where no driver tells.
+    Empty for an engine whose settings name another device, and where no driver answers.
     """
     devices = [device for device in find_gpus() if device.product]
     if not str(settings.get("device")).startswith("cuda") or not devices:
@@ -34,9 +35,9 @@ def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def vllm_facts(llm: Any) -> dict[str, Any]:
-    """Attention backend, model runner, cache's data type and batch invariance of a loaded vLLM on a GPU.
+    """Attention backend, model runner, the cache's data type and batch invariance of a loaded vLLM on a GPU.
 
-    Of a mixture of experts, VLLM_BATCH_INVARIANT does not keep what it promises (vllm#57016).
+    For a mixture of experts, VLLM_BATCH_INVARIANT does not keep its promise (vllm#57016).
     """
     config = llm.llm_engine.vllm_config
     if config.device_config.device_type == "cpu":
@@ -49,7 +50,7 @@ def vllm_facts(llm: Any) -> dict[str, Any]:
 
 
 def describe_worker(worker: Any) -> dict[str, str]:
-    """Runs in vLLM's worker: what its model runner is, and which attention and cache it chose."""
+    """The model runner, attention and cache that vLLM's worker chose. Runs in the worker's process."""
     runner = worker.model_runner
     # Its runners keep these under no promised name.
     groups = [group for groups in getattr(runner, "attn_groups", ()) for group in groups]

@@ -1,6 +1,6 @@
-"""A model's last product in float32: in bfloat16, logits are steps of up to 0.125 apart, and choices tie.
+"""A model's last product in float32. In bfloat16, logits are steps of up to 0.125 apart, and choices tie.
 
-vLLM has it as `hf_overrides: {head_dtype: float32}`; here is the same for transformers' models.
+vLLM has it as `hf_overrides: {head_dtype: float32}`; this module does the same for transformers' models.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def use_float32_head(model: Any) -> bool:
-    """Makes a model's logits float32, whatever its dtype; False where its head is quantised or has none.
+    """Makes a model's logits float32, whatever its dtype; False where its head is quantised or missing.
 
-    The numbers that are multiplied stay: their products are added and kept in float32.
+    The factors stay as they are: only their products are added and kept in float32.
     """
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.weight.dtype not in (*HALF_DTYPES, torch.float32):
@@ -29,7 +29,8 @@ def use_float32_head(model: Any) -> bool:
 
 
 def head_setting(dtype: torch.dtype, head: torch.dtype) -> dict[str, str]:
-    """What settings say of the head of a model in `dtype`: nothing where all is float32."""
+    """The settings that a head in dtype `head` adds to those of a model in `dtype`: none where all is
+    float32."""
     return {} if dtype == torch.float32 else {"head_dtype": str(head).removeprefix("torch.")}
 
 
@@ -44,7 +45,7 @@ def _make_gpu_head(head: nn.Linear) -> Any:
 
 
 def _make_cpu_head(head: nn.Linear) -> Any:
-    """A CPU multiplies no halves to float32: it needs the weights so, too, and keeps them."""
+    """A head that keeps its weights in float32 too, because a CPU cannot multiply halves to float32."""
     weight = head.weight.detach().float()
     bias = None if head.bias is None else head.bias.detach().float()
 

@@ -1,4 +1,4 @@
-"""The transformers engine: any causal LM, on CPU or GPU, one model in one process."""
+"""The transformers engine: any causal LM, on CPU or GPU, one model in each process."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 MIN_SHARED_PROMPTS = 4
-"""Prompts that must begin alike for their preamble to make a batch of its own."""
+"""So many prompts must begin alike for their preamble to be a batch of its own."""
 BATCH_TOKENS = 16384
-"""Tokens held at once, prefixes counted once per row that continues them."""
+"""The tokens held at once; a prefix counts once for each row that continues it."""
 
 NOT_FINITE_MESSAGE = (
     "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
@@ -67,7 +67,7 @@ NOT_FINITE_MESSAGE = (
 
 
 class HFEngine(TokenEngine):
-    """A loaded causal LM: reads each prefix once, then continues its cache with choices or samples."""
+    """A loaded causal LM. It reads each prefix once, then continues its cache with choices or samples."""
 
     def __init__(
         self,
@@ -82,7 +82,10 @@ class HFEngine(TokenEngine):
         template_args: Mapping[str, Any] | None = None,
         head_dtype: Literal["float32", "model"] = "float32",
     ) -> None:
-        """`logit_mib`: memory for logits at once; by default as much as is free, up to a GiB."""
+        """Takes a loaded model and its tokenizer.
+
+        `logit_mib`: memory for logits at once; by default the free memory, up to a GiB.
+        """
         self.shard = shard
         self._model = model.eval()
         self._float32_head = head_dtype == "float32" and use_float32_head(model)
@@ -154,7 +157,8 @@ class HFEngine(TokenEngine):
             yield from self._sample_batch(prompts[some], numbers, sampling, stops)
 
     def _batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
-        """Groups that begin alike and are about equally long (exactly, if nothing is shared), as fit."""
+        """Batches of groups that begin alike and are about equally long (exactly, if nothing is shared), as
+        many as fit."""
         heads = Counter(group.prefix[:MIN_PREAMBLE_TOKENS] for group in groups)
 
         def common(group: PrefixGroup) -> Tokens:
@@ -178,13 +182,13 @@ class HFEngine(TokenEngine):
             yield batch
 
     def _cost(self, group: PrefixGroup) -> int:
-        """Tokens that a group holds in memory."""
+        """The number of tokens that a group holds in memory."""
         several = sum(len(suffix) > 1 for suffix in group.suffixes)
         copies = 1 if self._prefiller.free_masks else max(1, several)
         return copies * len(group.prefix) + sum(map(len, group.suffixes))
 
     def _rows(self, group: PrefixGroup) -> int:
-        """Rows of logits that a group takes in a batch whose rows are all padded to its width."""
+        """The rows of logits that a group takes in a batch whose rows are all padded to its width."""
         longest = max(map(len, group.suffixes))
         if not self.shares_prefix:
             return longest
@@ -192,7 +196,8 @@ class HFEngine(TokenEngine):
         return 1 + (together if self._prefiller.free_masks else longest * len(group.suffixes))
 
     def _score_shared(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
-        """Every prefix once; the choices' further tokens continue its cache."""
+        """Scores a batch: reads every prefix once, and continues its cache with the choices' further
+        tokens."""
         read = self._prefiller.read([g.prefix for g in batch])
         parents = [row for row, g in enumerate(batch) for _ in g.suffixes]
         firsts = self._prefiller.tensor([s[0] for g in batch for s in g.suffixes])
@@ -207,7 +212,8 @@ class HFEngine(TokenEngine):
                 )
 
     def _score_plain(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
-        """lm-eval's way, a whole sequence per choice, all of one length: no padding, no cache."""
+        """Scores a batch in lm-eval's way: a whole sequence per choice, all of one length, without padding or
+        cache."""
         inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
         kept = max(len(g.suffixes[0]) for g in batch)
         options = {"logits_to_keep": kept} if self._keeps else {}
@@ -220,7 +226,7 @@ class HFEngine(TokenEngine):
     def _sample_batch(
         self, prompts: Sequence[Tokens], numbers: Tensor, sampling: SamplingSettings, stops: StopStrings
     ) -> Iterator[tuple[Sample, ...]]:
-        """All passes of some documents together; a finished row leaves the batch."""
+        """Samples all texts of some documents together; a finished row leaves the batch."""
         documents, passes, steps = numbers.shape
         read = self._prefiller.read(prompts)
         parent = torch.arange(documents, device=read.mask.device).repeat_interleave(passes)
@@ -265,7 +271,7 @@ class HFEngine(TokenEngine):
 
     @torch.inference_mode()
     def _fault_of_sharing(self) -> str | None:
-        """Why shared caches and masks change the model's numbers on two prompts; None: they do not."""
+        """Why shared caches and masks change the model's numbers on two prompts; None if they do not."""
         vocabulary = self._model.config.get_text_config().vocab_size
         preamble = tuple((7 * i + 3) % vocabulary for i in range(MIN_PREAMBLE_TOKENS))
         tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
@@ -300,7 +306,7 @@ class HFEngine(TokenEngine):
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
-    """Loads a model from a local folder, or from the hub at its revision; in float32 on a CPU by default."""
+    """Loads a model from a local folder, or from the hub at its revision; in float32 by default on a CPU."""
     torch.set_num_threads(threads)
     source = spec.hf_repo if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}

@@ -1,4 +1,5 @@
-"""The engine behind an OpenAI-compatible server, such as `vllm serve`; one that does not score is sampled."""
+"""The engine behind an OpenAI-compatible server, such as `vllm serve`; a server that does not score is
+sampled."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse.alignment import LOGPROB_ROUNDING
 
 LOGPROB_SLACK = 0.01
-"""How far two log-probabilities of one token may differ: servers round."""
+"""By so much, two log-probabilities of one token may differ, because servers round."""
 TOKEN_ID_PREFIX = "token_id:"
-"""What names a token by its number."""
+"""The prefix of a token that is named by its number."""
 LogProb = Annotated[float, Strict(), Field(le=LOGPROB_ROUNDING, allow_inf_nan=False)]
 
 
@@ -69,7 +70,7 @@ class _CompletionLogProbs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """One text, and what is known of its tokens and of the prompt's."""
+    """One text, with what is known of its tokens and of the prompt's."""
 
     index: int = 0
     text: str = ""
@@ -84,14 +85,14 @@ class _Usage(BaseModel):
 
 
 class Completion(BaseModel):
-    """The texts of one request."""
+    """The texts that a server returned to one request."""
 
     choices: list[CompletionChoice] = Field(min_length=1)
     usage: _Usage | None = None
 
 
 def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
-    """The `n` texts of an answer, in order. Raises UnansweredError unless it is one to `prompt`."""
+    """The `n` texts of a response, in order. Raises UnansweredError unless it answers `prompt`."""
     answer = read(Completion, content)
     choices = sorted(answer.choices, key=lambda choice: choice.index)
     if [choice.index for choice in choices] != list(range(n)):
@@ -107,7 +108,7 @@ def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
 
 
 def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
-    """vLLM's `prompt_logprobs`: scores of every token but the first."""
+    """The scores of every token of the prompt but the first, from vLLM's `prompt_logprobs`."""
     entries = _read_choice(content, prompt).prompt_logprobs or []
     if len(entries) != len(prompt):
         raise UnansweredError(
@@ -123,7 +124,10 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
 
 
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
-    """The older echo of the prompt: scores of every token but the first. `piece`: a token's own text."""
+    """The scores of every token of the prompt but the first, from the older echo.
+
+    `piece`: returns a token's own text.
+    """
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     own, n = logprobs.token_logprobs, len(prompt)
     tops = logprobs.top_logprobs or [None] * len(own)
@@ -142,7 +146,7 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
 
 
 def read_next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
-    """Scores of chosen next tokens; None of those that are not listed."""
+    """The scores of chosen next tokens; None for those that are not listed."""
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
@@ -163,7 +167,7 @@ def _read_choice(content: Any, prompt: Tokens) -> CompletionChoice:
 
 
 def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], str]) -> None:
-    """Raises UnansweredError where an echo, as far as it tells, is of other tokens than were sent."""
+    """Raises UnansweredError where an echo shows other tokens than were sent, as far as it shows them."""
     if len(set(echoed)) < 2 <= len(set(prompt)):
         return  # it does not
     named = [TOKEN_ID_PREFIX + str(token) for token in prompt]
@@ -186,7 +190,8 @@ SCORING_OPTIONS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
     "echo": {"echo": True, "logprobs": 1},
 }
-"""How log-probs of a prompt are asked for: by vLLM's field, or by the older echo of the prompt."""
+"""By way to ask for a prompt's log-probs, the fields of the request: vLLM's own, or the older echo of the
+prompt."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,7 @@ class CannotScoreError(RunError):
 
 
 class OpenAIEngine(TokenEngine):
-    """A served model. Prompts are sent as token ids, so that they are the same as of any other engine."""
+    """A served model. Prompts are sent as token ids, so that they are the same as for any other engine."""
 
     shard = 256
 
@@ -317,7 +322,7 @@ class OpenAIEngine(TokenEngine):
             return [TokenScore(-math.inf, False, error.reason)] * n_scores
 
     def _read(self, prompt: Tokens, way: str | None) -> Sequence[TokenScore]:
-        """Scores of every token but the first."""
+        """The scores of every token of the prompt but the first."""
         assert way is not None  # `check` refuses choices otherwise
         piece = lambda token: self._encoder.decode((token,))  # noqa: E731
         scores = prompt_scores if way == "prompt_logprobs" else partial(echoed_scores, piece=piece)
@@ -341,7 +346,7 @@ class OpenAIEngine(TokenEngine):
         return self._service.post("completions", body, check, bill_nothing)
 
     def _way_to_read(self) -> str:
-        """The first way to ask for a prompt's log-probs that the server knows."""
+        """The first way to ask for a prompt's log-probs that the server knows, a key of SCORING_OPTIONS."""
         refusals = []
         for way in SCORING_OPTIONS:
             try:
@@ -356,7 +361,7 @@ class OpenAIEngine(TokenEngine):
         )
 
     def _scores_next_tokens(self, way: str) -> bool:
-        """Whether the server scores next tokens that it is given, equal to those of a longer prompt."""
+        """Whether the server scores next tokens that it is given, with the numbers of a longer prompt."""
         try:
             [scored] = self._next(PROBE_TOKENS[:-1], PROBE_TOKENS[-1:])
             expected = self._read(PROBE_TOKENS, way)[-1]
@@ -384,7 +389,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
 
 
 def _find_served(service: Service, spec: ModelSpec, source: str) -> Content:
-    """The server's entry of the model: by its name here or its repository, or the only one there is."""
+    """The server's entry of the model: by its name here or its repository, or the only entry there is."""
     by_name = {entry["id"]: entry for entry in service.models()}
     # A server may offer an adapter's model under one name and its base under another.
     names = (spec.model, spec.hf_repo, source) if spec.adapter is None else (spec.model, spec.adapter)

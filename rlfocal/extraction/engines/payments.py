@@ -1,4 +1,4 @@
-"""What services were paid and what they answered, on disk: nothing is paid twice, and no limit is passed."""
+"""Payments to services and their answers, on disk: nothing is paid for twice, and no limit is exceeded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS offers (service TEXT PRIMARY KEY, top_logprobs INTEGE
 """
 _RESPONSE_FIELDS = ("id", "model", "provider", "system_fingerprint", "cached", "usage.prompt_tokens")
 NO_USABLE_ANSWER = ""
-"""Stands for the answer of a try that was paid, but has none that can be used."""
+"""Stands for the answer to a paid request that has no usable answer."""
 
 
 @dataclass(eq=False)
@@ -31,31 +31,33 @@ class Bill:
     """The bill of one try of a request."""
 
     reserved: float
-    """The most cents that the request may cost."""
+    """The most cents that the request can cost."""
     risk: float
-    """Cents that it may cost beyond that, where the service keeps to no max_tokens."""
+    """The cents that it can cost beyond that, where the service ignores max_tokens."""
     cents: float
-    """The cents that the request costs, as far as is known: at first, the most that it may."""
+    """The cents that the request costs, as far as is known: before its answer, the most that it can."""
     is_known: bool = False
     kept: tuple[str, str] | None = None
-    """The request's key and its answer, where that can be used."""
+    """The request's key and its answer; None until there is a usable answer."""
 
     def pay(self, cents: float) -> None:
-        """The service says what it costs."""
+        """Sets the cents that the service says the request costs."""
         self.cents, self.is_known = cents, True
 
 
 class Payments:
-    """One model's payments, and the answers to its partition at hand. Threads and processes may share it.
+    """The payments for one model, and the answers to its current partition. Threads and processes may share
+    it.
 
-    The most that a try may cost is counted before it is sent, and what it did cost after its answer: what is
-    on its way when a process is killed, or breaks off, counts in full. Where a service bills more than that
-    most (tokens of reasoning beyond max_tokens), its later requests count as much more. Under a limit, tries
-    are under way at once only as far as it holds if each costs its worst: no more than one try passes it.
+    Before a request is sent, the most that it can cost is counted; after its answer, what it did cost. A
+    request that was on its way when a process was killed counts in full. Where a service bills more than that
+    most (tokens of reasoning beyond max_tokens), its later requests count as much more. Under a limit,
+    requests are on their way together only if the limit holds even at the worst cost of each. So at most one
+    request exceeds it.
     """
 
     def __init__(self, file: Path, model: str, limit: float | None, partition: str) -> None:
-        """`limit`: cents in all; None: none."""
+        """Opens the payments in `file`. `limit`: cents in all; None: no limit."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
         self._database.executescript(_TABLES_DDL)
@@ -70,10 +72,11 @@ class Payments:
 
     @contextmanager
     def open_bill(self, most: float, worst: float = 0.0) -> Iterator[Bill]:
-        """The bill of a try that may cost `most` cents, or `worst` where its service keeps to no max_tokens.
+        """Opens the bill of a request that can cost `most` cents, or `worst` where its service ignores
+        max_tokens.
 
-        Waits while others under way may turn out cheaper.
-        An error that says it `is_free` costs nothing. Raises HopelessError if the limit might be passed.
+        Waits while other requests on their way may turn out cheaper. An error that `is_free` costs nothing.
+        Raises HopelessError if the limit might be exceeded.
         """
         bill = self._reserve(most, worst)
         try:
@@ -102,7 +105,8 @@ class Payments:
                 self._changed.wait()
 
     def _may_join(self, bill: Bill) -> bool:
-        """Whether the limit holds if this try and all under way cost their worst, or it is alone."""
+        """Whether this request may be sent now: it is alone, or the limit holds at the worst cost of all on
+        their way."""
         if self._limit is None or not self._under_way:
             return True
         risks = sum(other.risk for other in self._under_way) + bill.risk
@@ -117,7 +121,7 @@ class Payments:
         return taken.rowcount == 1
 
     def _settle(self, bill: Bill, most: float) -> None:
-        """Counts what a try cost in place of what it might have, and keeps its answer."""
+        """Counts what a request cost in place of the most that it could, and keeps its answer."""
         with self._changed:
             try:
                 with self._database:
@@ -145,7 +149,7 @@ class Payments:
             )
 
     def set_aside(self, key: str) -> None:
-        """A kept answer that cannot be used: what it cost stays counted, and its request is sent again."""
+        """Drops a kept answer that cannot be used: its cost stays counted, and its request is sent again."""
         with self._changed:
             self._database.execute(
                 "UPDATE answers SET key = ?, answer = ? WHERE key = ?",
@@ -153,17 +157,17 @@ class Payments:
             )
 
     def answer(self, key: str) -> str | None:
-        """The answer to a request that was paid already."""
+        """The kept answer to a request; None if it was not paid for."""
         return self._text("SELECT answer FROM answers WHERE key = ?", key)
 
     def first_answer(self) -> str | None:
-        """The first of the partition's answers."""
+        """The first kept answer to the partition; None if there is none."""
         return self._text(
             "SELECT answer FROM answers WHERE partition = ? AND answer <> '' ORDER BY rowid", self._partition
         )
 
     def responses(self) -> list[Response]:
-        """What the responses kept for the partition say about themselves."""
+        """The facts about themselves in the responses that are kept for the partition."""
         fields = ", ".join(f"json_extract(answer, '$.{field}')" for field in _RESPONSE_FIELDS)
         with self._changed:
             rows = self._database.execute(
@@ -178,18 +182,18 @@ class Payments:
 
     @property
     def spent(self) -> float:
-        """Cents that the model cost so far, for whatever partition."""
+        """The cents that the model has cost so far, over all partitions."""
         query = "SELECT cents FROM spent WHERE model = ?"
         return float(self._database.execute(query, [self._model]).fetchone()[0])
 
     @property
     def paid(self) -> float:
-        """Cents that the partition's answers cost, those of earlier runs included."""
+        """The cents that the partition's answers cost, including those of earlier runs."""
         query = "SELECT total(cents) FROM answers WHERE partition = ?"
         return float(self._database.execute(query, [self._partition]).fetchone()[0])
 
     def offer(self, service: str) -> int | None:
-        """How many likeliest tokens a service lists, if that was found out."""
+        """How many likeliest tokens a service lists; None if that was not found out yet."""
         row = self._database.execute(
             "SELECT top_logprobs FROM offers WHERE service = ?", [service]
         ).fetchone()
@@ -199,5 +203,5 @@ class Payments:
         self._database.execute("INSERT OR REPLACE INTO offers VALUES (?, ?)", [service, top_logprobs])
 
     def forget(self) -> None:
-        """Drops the partition's answers: it begins anew."""
+        """Deletes the partition's kept answers, so that all are asked again."""
         self._database.execute("DELETE FROM answers WHERE partition = ?", [self._partition])

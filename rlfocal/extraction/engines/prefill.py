@@ -1,6 +1,7 @@
 """Runs a transformers model on each prefix once, and continues from its key-value cache.
 
-With 256,000 words a row of logits takes a MiB in single precision: they bound a batch, and not its tokens.
+With a vocabulary of 256,000 tokens, a row of logits takes a MiB in single precision. So logits, not tokens,
+bound a batch.
 """
 
 from __future__ import annotations
@@ -17,32 +18,34 @@ from torch import Tensor
 from rlfocal.extraction.engines.tokens import PrefixGroup, SuffixScore, Tokens, common_length
 
 LOGITS_AT_ONCE = 2**24
-"""Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
+"""The logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
 MIN_PREAMBLE_TOKENS = 16
-"""Tokens that all prefixes of a batch must begin with for them to be read on their own."""
+"""All prefixes of a batch must share so many first tokens for these to be read separately."""
 MAX_LOGIT_BYTES = 2**30
-"""Bytes of logits at once, however much memory is free: larger batches are no faster."""
+"""The most bytes of logits at once, even if more memory is free: larger batches are no faster."""
 FREE_MEMORY_DIVISOR = 4
-"""Inverse of the share of the free memory: several engines may run, and each makes copies as it computes."""
+"""Logits get this fraction of the free memory: several engines may run, and each makes copies as it
+computes."""
 FLOAT_BYTES = 4
 
 
 class PrefixCache(NamedTuple):
-    """A batch of prefixes the model has read: padded so that every row continues at the same index."""
+    """A batch of prefixes that the model has read, padded so that every row continues at the same index."""
 
     logits: Tensor
-    """rows x vocabulary: what follows each prefix."""
+    """(rows, vocabulary) the logits of the token after each prefix."""
     cache: Any
     mask: Tensor
-    """rows x width: 1 where there is a token."""
+    """(rows, width) 1 where there is a token, else 0."""
     lengths: Tensor
-    """rows: tokens of each prefix."""
+    """(rows,) the number of tokens of each prefix."""
 
 
 class Prefiller:
-    """`free_masks`: attention masks can be arbitrary: a row may have padding inside and hold several choices.
+    """Reads prefixes and scores their continuations. `free_masks`: a row may have padding inside and hold
+    several choices.
 
-    Layers with a sliding window, or biased by distance, cannot do that: each choice gets a row of its own.
+    Layers with a sliding window, or biased by distance, do not allow that: each choice gets a row of its own.
     """
 
     def __init__(self, model: Any, max_length: int) -> None:
@@ -66,7 +69,7 @@ class Prefiller:
         )
 
     def read(self, prefixes: Sequence[Tokens]) -> PrefixCache:
-        """Reads every prefix; what all of them begin with (few-shot examples), once."""
+        """Reads every prefix; the tokens that all of them begin with (few-shot examples) are read once."""
         shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
         if len(prefixes) == 1 or shared < MIN_PREAMBLE_TOKENS or not self.free_masks:
             return self._read(prefixes, None)
@@ -90,7 +93,8 @@ class Prefiller:
         return PrefixCache(out.logits[:, -1], out.past_key_values, mask, lengths)
 
     def score_tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
-        """Scores of the second and later tokens of every suffix of every row (nothing for those of one)."""
+        """Scores of the second and later tokens of every suffix of every row; empty for suffixes of one
+        token."""
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
             return [[SuffixScore((), True)] * len(row) for row in suffixes]
         if self.free_masks and not any(read.cache.is_sliding):
@@ -100,7 +104,7 @@ class Prefiller:
     def _tails_in_a_row(
         self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
-        """All suffixes of a prefix one after the other, each blind to the others."""
+        """Scores all suffixes of a prefix in one row, one after the other, each masked from the others."""
         inputs, targets = ([_chain(row, part) for row in suffixes] for part in (slice(-1), slice(1, None)))
         owners = [[c for c, s in enumerate(row) for _ in s[1:]] for row in suffixes]
         offsets = [[i for s in row for i in range(len(s) - 1)] for row in suffixes]
@@ -133,7 +137,7 @@ class Prefiller:
     def _tails_as_rows(
         self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
-        """A row for every suffix of several tokens, each with a copy of its prefix's cache."""
+        """Scores every suffix of several tokens in a row of its own, with a copy of its prefix's cache."""
         scored = [[SuffixScore((), True)] * len(row) for row in suffixes]
         rows = [(r, c) for r, row in enumerate(suffixes) for c, s in enumerate(row) if len(s) > 1]
         parent = self.tensor([r for r, _ in rows])
@@ -153,9 +157,10 @@ class Prefiller:
 
 
 def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
-    """Log-probability of each row's target, and whether it alone is the likeliest. logits: rows x vocabulary.
+    """Log-probability of each row's target, and whether it alone is the likeliest. Logits: (rows,
+    vocabulary).
 
-    As vLLM's rank, which is 1 for no token where two are equally likely.
+    vLLM's rank is the same: it is 1 for no token where two are equally likely.
     """
     at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
@@ -182,13 +187,14 @@ def _pad(values: Sequence[int], width: int, padding: int) -> list[int]:
 
 
 def logit_bytes(free: int) -> int:
-    """Bytes for logits out of those that are free: a power of two, so that a machine's runs batch alike."""
+    """The bytes for logits among those that are free: a power of two, so that runs on one machine batch
+    alike."""
     most = max(1, min(MAX_LOGIT_BYTES, free // FREE_MEMORY_DIVISOR))
     return int(2 ** (most.bit_length() - 1))
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a GPU, what torch keeps for itself included, or in the machine."""
+    """The free bytes of a GPU, including those that torch holds unused, or of the machine's memory."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
@@ -196,7 +202,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def split_by_rows(group: PrefixGroup, rows: int) -> Iterator[PrefixGroup]:
-    """The group, in parts of fewer choices where these have more tokens than `rows`."""
+    """The group in parts of fewer choices, if these have more tokens than `rows`."""
     part: list[int] = []
     held = 0
     for number, suffix in enumerate(group.suffixes):

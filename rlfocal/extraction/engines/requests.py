@@ -1,8 +1,9 @@
-"""Scoring by requests: requests to an engine that takes whole prompts, and scores from its answers.
+"""Scores choices by requests to an engine that takes whole prompts.
 
-Single-token choices take one request a question; longer ones one request each, ordered so that an engine with
-a prefix cache reads every context once. Log-probs of a prompt cost a row of the vocabulary a token: contexts
-are read without them where the engine scores next tokens, or can be made to continue as a choice does.
+Choices of a single token take one request a question. Longer ones take one request each, ordered so that an
+engine with a prefix cache reads every context once. Log-probs of a prompt cost a row of the vocabulary for
+each token. So contexts are read without them where the engine scores next tokens, or can be made to continue
+with a choice's tokens.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 
 
 class Abilities(NamedTuple):
-    """What an engine can do beside the log-probabilities of a prompt's own tokens."""
+    """What an engine can do, beyond the log-probabilities of a prompt's own tokens."""
 
     next_tokens: bool = False
-    """Score chosen next tokens of a prompt."""
+    """Whether it scores chosen next tokens of a prompt."""
     shares_prefixes: bool = False
-    """Read once what prompts begin with: a context on its own makes the prompts that continue it cheap."""
+    """Whether it reads the common beginning of prompts once: reading a context first makes the prompts that
+    continue it cheap."""
     forced: int = 0
-    """Continue a prompt by up to this many given tokens, faster than it scores them in a longer prompt."""
+    """By how many given tokens it can continue a prompt, faster than it scores them in a longer prompt."""
 
 
 class Request(NamedTuple):
-    """The log-probabilities of the prompt's own tokens from `start` on, or of what may follow the prompt."""
+    """A request for the log-probabilities of the prompt's own tokens from `start` on, or of tokens that may
+    follow it."""
 
     prompt: Tokens
     start: int
     targets: Tokens = ()
-    """Next tokens, each of which is scored."""
+    """Tokens that may come next, each of which is scored."""
     forced: Tokens = ()
-    """A continuation, whose tokens are scored one after the other."""
+    """A continuation whose tokens are scored one after the other."""
     reuse: bool = True
     """Whether tokens that a prefix cache holds may be skipped."""
 
@@ -56,7 +59,7 @@ class TokenScore(NamedTuple):
 
 
 Reading = Sequence[TokenScore | None]
-"""One score for each token that is asked for; None if a cached prefix hid it."""
+"""A score for each token that was asked for; None where a cached prefix hid it."""
 Ask = Callable[[Sequence[Request]], Sequence[Reading]]
 Choice = tuple[Tokens, Tokens]
 """A prefix, and the tokens that continue it."""
@@ -65,7 +68,7 @@ Choice = tuple[Tokens, Tokens]
 def score(
     encoded: Sequence[EncodedDocument], window: ContextWindow, ask: Ask, able: Abilities
 ) -> Iterator[tuple[ChoiceScore, ...]]:
-    """Scores of every document, in order."""
+    """Yields the scores of every document, in order."""
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
     of_choice = _score_choices(
         {(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able
@@ -80,7 +83,8 @@ def score(
 
 
 def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, SuffixScore]:
-    """Asks in the order of tokens: neighbours share the longest prefixes, and follow their context."""
+    """The scores of all choices, asked in the order of tokens: neighbours share the longest prefixes, after
+    their context."""
     forced, split, whole = _divide(wanted, able)
     requests = sorted(
         {
@@ -106,7 +110,8 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
 
 
 def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
-    """Choices whose tokens continue the context, whose first token is a next token, and the others."""
+    """The choices by how they are asked: by continuing the context, by a next token, or in a longer
+    prompt."""
     longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
     split = {
         (prefix, suffix)
@@ -134,7 +139,8 @@ def _whole_request(choice: Choice) -> Request:
 
 
 def _next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
-    """Requests for scores of (prefix, next token): one a prefix, unless it has too many tokens."""
+    """Requests for scores of (prefix, next token): one for each prefix, or several if it has too many
+    tokens."""
     targets: dict[Tokens, set[int]] = {}
     for prefix, token in wanted:
         targets.setdefault(prefix, set()).add(token)
@@ -155,7 +161,8 @@ def _index_by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int]
 
 
 def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> dict[Request, Reading]:
-    """Fills what a cached prefix hid: where choices begin alike, or the prompt ends where a block does."""
+    """Fills scores that a cached prefix hid: where choices begin alike, or the prompt ends where a block
+    does."""
     again = [
         request
         for request, reading in readings.items()

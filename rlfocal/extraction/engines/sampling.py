@@ -1,4 +1,5 @@
-"""Samples tokens: the same document, seed and pass give the same text, whatever else is in the batch."""
+"""Samples tokens: the same document, seed and sample number give the same text, whatever else is in the
+batch."""
 
 from __future__ import annotations
 
@@ -11,23 +12,25 @@ import torch
 from torch import Tensor
 
 LOGITS_AT_ONCE = 2**21
-"""Logits that are drawn from at once: some eight copies in double precision, 128 MiB."""
+"""The logits that are sampled from at once: some eight copies in double precision, 128 MiB."""
 NUCLEUS_TOKENS = 64  # tokens that are searched for the nucleus first
 
 
 def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
-    """One number in [0, 1) for every token that may be drawn: documents x passes x steps, float64.
+    """(documents, passes, steps) float64 numbers in [0, 1), one for every token that may be sampled.
 
-    A document's numbers depend on its doc_id and the seed alone; pass p's do not depend on how many follow.
+    A document's numbers depend on its doc_id and the seed alone. Those of sample p do not depend on how many
+    samples follow.
     """
     drawn = [np.random.default_rng([seed, doc_id]).random((passes, steps)) for doc_id in doc_ids]
     return torch.from_numpy(np.stack(drawn))
 
 
 def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
-    """The next token of every row by inverting its distribution function; the likeliest at temperature 0.
+    """The next token of every row, by inverting its distribution function; the likeliest at temperature 0.
 
-    logits: rows x vocabulary; uniform: rows. The nucleus is the fewest likeliest tokens that reach `top_p`.
+    Logits: (rows, vocabulary); uniform: (rows,). The nucleus is the fewest likeliest tokens that reach
+    `top_p`.
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
@@ -51,7 +54,7 @@ def _draw_tokens(logits: Tensor, uniform: Tensor, temperature: float, top_p: flo
 
 
 def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """`_nucleus` in the order of tokens: only the smallest probability in it is looked for."""
+    """`_nucleus` in the order of tokens: it only searches for the smallest probability that is inside."""
     nucleus = _nucleus(_sort_descending(probabilities), top_p)
     size = (nucleus > 0).sum(dim=-1, keepdim=True)
     least = nucleus.gather(-1, size - 1)
@@ -62,14 +65,17 @@ def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def _sort_descending(values: Tensor) -> Tensor:
-    """Sorted rows. On a CPU numpy's sort takes a tenth of torch's, which also keeps the indices."""
+    """Rows sorted in descending order.
+
+    On a CPU, numpy takes a tenth of torch's time, which also keeps the indices.
+    """
     if values.device.type != "cpu":
         return values.sort(dim=-1, descending=True).values
     return torch.from_numpy(np.sort(values.numpy(), axis=-1)[:, ::-1].copy())
 
 
 def _nucleus(ordered: Tensor, top_p: float) -> Tensor:
-    """Descending probabilities with zeros for those that begin at or beyond `top_p`."""
+    """Descending probabilities, with zeros for tokens that begin at or beyond `top_p`."""
     before = ordered.cumsum(dim=-1) - ordered
     return ordered.where(before < top_p, 0.0)
 
@@ -90,7 +96,7 @@ class StopStrings:
         self.may_end = self._may_end(vocabulary)
 
     def _may_end(self, vocabulary: int) -> Tensor:
-        """Vocabulary-sized mask of the tokens that hold the last character of a stop string."""
+        """(vocabulary,) whether a token holds the last character of a stop string."""
         if not self._stop:
             return torch.zeros(vocabulary, dtype=torch.bool)
         last = {s[-1] for s in self._stop}
@@ -116,16 +122,17 @@ class StopStrings:
 
 
 MIN_TOLERANCE = 1e-4
-"""The difference that is allowed in any precision."""
+"""The difference between two log-probabilities that is allowed in any precision."""
 ROUNDING_STEPS = 3
-"""Rounding steps of a value: SmolLM2 with 30 layers is off by 1.1 of them in bfloat16, by 1.3 in float16."""
+"""The allowed difference in rounding steps of the value: SmolLM2 with 30 layers is off by 1.1 of them in
+bfloat16, by 1.3 in float16."""
 
 
 class LogprobComparison(NamedTuple):
-    """Log-probabilities in two ways, the first of them lm-eval's."""
+    """A comparison of log-probabilities computed in two ways, the first of them lm-eval's."""
 
     difference: float
-    """The largest; NaN if a value is not finite."""
+    """The largest difference; NaN if a value is not finite."""
     tolerance: float
 
     @property
@@ -134,7 +141,7 @@ class LogprobComparison(NamedTuple):
 
 
 def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dtype) -> LogprobComparison:
-    """Compares log-probabilities with what rounding in `dtype` explains."""
+    """Compares log-probabilities, with the tolerance that rounding in `dtype` explains."""
     differences = [abs(a - b) for a, b in zip(expected, scored, strict=True)]
     if not all(math.isfinite(difference) for difference in differences):
         return LogprobComparison(math.nan, MIN_TOLERANCE)

@@ -1,7 +1,7 @@
-"""A server that models are asked through: how requests are sent and waited for, what responses mean.
+"""A server that models are asked through: how requests are sent and waited for, and what responses mean.
 
-What no waiting mends ends the model's run (HopelessError), what is about one document leaves it without an
-answer (UnansweredError), and what may pass is sent again, for a time that ends.
+A failure that no waiting mends ends the model's run (HopelessError). One that concerns a single document
+leaves it without an answer (UnansweredError). One that may pass is sent again, for a limited time.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_
 from rlfocal.pool.specs import ModelSpec
 
 BUSY_SECONDS = 300.0
-"""Seconds that a request waits for a busy server, unless an entry's engine_args set `patience`."""
+"""The seconds that a request waits for a busy server, unless an entry's engine_args set `patience`."""
 UNREACHABLE_SECONDS = 60.0
-"""The longest that a request waits for a server that cannot be reached, in seconds."""
+"""The most seconds that a request waits for a server that cannot be reached."""
 MAX_TRIES = 5
-"""How often a request is sent on which the server fails, before its document is left without an answer."""
+"""A request on which the server fails is sent so many times, before its document is left without an
+answer."""
 MAX_RESPONSE_BYTES = 64 * 2**20
-"""The largest number of bytes that is read of an answer."""
+"""The most bytes that are read of a response."""
 MAX_RESPONSE_SECONDS = 600.0
-"""Seconds that a response may take as a whole; once its content begins, it has a request's patience."""
+"""The most seconds that a response may take as a whole; once its content begins, a request's patience bounds
+it."""
 REQUEST_TIMEOUT = httpx.Timeout(MAX_RESPONSE_SECONDS, connect=10, pool=None)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 
@@ -48,7 +50,7 @@ Content = dict[str, Any]
 
 
 class Service:
-    """A server's address, a key for it, and how long its requests wait."""
+    """A server's address, its key, and how long requests to it wait."""
 
     def __init__(self, url: str, patience: float = BUSY_SECONDS, connections: int = 32) -> None:
         given = httpx.URL(url)
@@ -71,9 +73,9 @@ class Service:
         return str(self.base.copy_with(username=None, password=None)).rstrip("/")
 
     def models(self) -> list[Content]:
-        """What the server says it serves, each with an `id`; nothing where it has no list.
+        """The models that the server lists, each with an `id`; empty where it has no list.
 
-        An address that lacks its /v1 is mended. Raises HopelessError where it is no such server.
+        Adds /v1 to an address that lacks it. Raises HopelessError where the address is no such server.
         """
         given, refused = self.base, None
         path = given.path.rstrip("/")
@@ -105,7 +107,7 @@ class Service:
         pay: Callable[[], AbstractContextManager[Bill]],
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """What `check` makes of a request's answer. Each try has a bill of its own, which `pay` opens.
+        """Sends a request, and returns what `check` makes of the response. `pay` opens a bill for each try.
 
         Raises UnansweredError where this request has no answer, HopelessError where no other will have one.
         """
@@ -117,7 +119,10 @@ class Service:
         return self._ask_with_retries(ask, UNREACHABLE_SECONDS)
 
     def _ask_with_retries(self, ask: Callable[[], Answer], reachable: float) -> Answer:
-        """`ask`, again and again while its failure may pass. `reachable`: seconds until a server must be."""
+        """Calls `ask` again while its failure may pass.
+
+        `reachable`: the seconds until the server must be reachable.
+        """
         begun, pause, tries = monotonic(), FIRST_PAUSE, 0
         while True:
             tries += 1
@@ -138,7 +143,8 @@ class Service:
                     raise HopelessError("another request failed for good") from error
 
     def ask_each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
-        """Calls `ask` for all items, in order; the first failure ends what waits or has not begun."""
+        """Calls `ask` for all items, in order; the first failure cancels those that wait or have not
+        begun."""
         self._over.clear()
         with ThreadPoolExecutor(at_once) as threads:
             asked = [threads.submit(ask, item) for item in items]
@@ -156,7 +162,7 @@ class Service:
         return self.base.copy_with(path=f"{self.base.path.rstrip('/')}/{path}")
 
     def _try(self, method: str, path: str, **content: Any) -> Content:
-        """What one try brings."""
+        """The content of the response to one try of a request."""
         try:
             stream = self._client.stream(method, self._make_url(path), **content)
             with deadline(MAX_RESPONSE_SECONDS), stream as response:
@@ -199,12 +205,12 @@ class Service:
 
 @contextmanager
 def bill_nothing() -> Iterator[None]:
-    """The bill of a request that costs nothing."""
+    """Opens a bill that costs nothing."""
     yield None
 
 
 def address_of(spec: ModelSpec, backend: str, example: str) -> str:
-    """The URL of a model's server: its entry's `base_url`, else OPENAI_BASE_URL."""
+    """The URL of a model's server: the entry's `base_url`, else OPENAI_BASE_URL."""
     if url := spec.base_url or os.environ.get("OPENAI_BASE_URL"):
         return url
     raise RunError(
@@ -214,7 +220,10 @@ def address_of(spec: ModelSpec, backend: str, example: str) -> str:
 
 
 def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
-    """`engine_args: {backend: ...}` of an entry. Raises InputError for one that the engine does not know."""
+    """The `engine_args: {backend: ...}` of an entry.
+
+    Raises InputError for an option that the engine does not know.
+    """
     try:
         return kind(**spec.engine_args.get(backend, {}))
     except TypeError as error:
@@ -230,18 +239,18 @@ def _is_certificate(error: BaseException) -> bool:
 
 
 FINAL_STATUSES = frozenset((401, 402, 403, 404, 405, 410))
-"""Statuses that are about the key, the account or the address."""
+"""HTTP statuses that concern the key, the account or the address."""
 BUSY_STATUSES = frozenset((408, 409, 425, 429, 503, 529))
-"""Statuses of a request that may be sent again."""
+"""HTTP statuses of a request that may be sent again."""
 UNBILLED_STATUSES = frozenset((401, 402, 403, 404, 405, 409, 410, 413, 425, 429, 503, 529))
-"""Statuses of a request that was not worked on."""
+"""HTTP statuses of a request that was not worked on."""
 REFUSED_FORM = re.compile(
     r"(?:un(?:supported|known|recognized|expected)|invalid|missing|extra)[ _](?:required[ _])?"
     r"(?:argument|parameter|value|field|type|input)|not (?:supported|permitted)|"
     r"context.?(?:length|window)|must be (?:at |less|between|one)",
     re.IGNORECASE,
 )
-"""What is said of a request that is refused by its form, before a model reads it."""
+"""Matches an error about the form of a request, which is refused before a model reads it."""
 TIMED_OUT = re.compile(r"tim(?:ed?|e-|ing)[ -]?out", re.IGNORECASE)
 MISSING_MONEY = re.compile(
     r"insufficient.{0,20}(?:quota|balance|credit|fund)|exceeded your current quota|billing|credit balance|"
@@ -266,7 +275,7 @@ CUT_REASONS = frozenset(("length", "max_tokens", "max_length", "model_length"))
 FILTERED_REASONS = frozenset(
     ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "refusal")
 )
-"""Reasons for which texts end, as servers name them; after any other, what came is no answer."""
+"""Why texts end, in servers' words, where a filter stopped them: such a text is no answer."""
 STATUS_ADVICE = {
     401: "; set OPENAI_API_KEY to a key that it takes",
     403: "; set OPENAI_API_KEY to a key that may do this",
@@ -293,15 +302,18 @@ class PassingError(Exception):
     ) -> None:
         super().__init__(words)
         self.pause = pause
-        """Seconds after which the server wants to be asked again."""
+        """The seconds after which the server wants to be asked again."""
         self.is_free = is_free
         """Whether the try cost nothing."""
         self.is_fault = is_fault
-        """Whether it may be about this request alone."""
+        """Whether the failure may concern this request alone."""
         self.is_slow = is_slow
-        """Whether it took too long: about this request alone if others were answered meanwhile."""
+        """Whether the try took too long.
+
+        It then concerns this request alone, if others were answered meanwhile.
+        """
         self.is_away = is_away
-        """Whether there is no server."""
+        """Whether the server could not be reached."""
 
 
 class _Complaint(NamedTuple):
@@ -309,11 +321,11 @@ class _Complaint(NamedTuple):
     codes: str
     """The error's code and type, as far as the server gives them."""
     status: int
-    """The HTTP status of the error; if the server sent it with 200, the status that the error names."""
+    """The HTTP status of the error, or the status that the error names if the server sent it with 200."""
 
 
 def good_answer(status: int, headers: Mapping[str, str], content: bytes, address: str) -> dict[str, Any]:
-    """The JSON object of a good answer. Raises what any other one means."""
+    """The JSON object of a good response. Raises the error that any other response means."""
     if 300 <= status < 400:
         raise HopelessError(
             f"the server at {address} sends requests on to {headers.get('location', 'nowhere')!r:.200}; if "
@@ -346,7 +358,7 @@ def end_of(finish_reason: str | None) -> str:
 
 
 def why_unanswered(finish_reason: str | None) -> MissingAnswer | None:
-    """Why a text that ended so is no answer; None if it is one."""
+    """The reason why a text that ended like this is no answer; None if it is one."""
     if (ended := end_of(finish_reason)) in ("stop", "length"):
         return None
     kind = "filtered" if ended in FILTERED_REASONS else "cut off"
@@ -354,7 +366,7 @@ def why_unanswered(finish_reason: str | None) -> MissingAnswer | None:
 
 
 def read(model: type[Model], content: Any) -> Model:
-    """The content of an answer as a value. Raises UnansweredError, with the first thing that is wrong."""
+    """A response's content as a `model`. Raises UnansweredError with the first error that it has."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -385,7 +397,7 @@ def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -
 
 
 def _read_complaint(content: Any, status: int) -> _Complaint | None:
-    """What a server says is wrong; None of a good answer."""
+    """The error in a server's response; None for a good response."""
     if isinstance(content, list) and content and isinstance(content[0], dict):  # Google's
         content = content[0] if "error" in content[0] else content
     error: Any = None
@@ -405,7 +417,7 @@ def _read_complaint(content: Any, status: int) -> _Complaint | None:
 
 
 def _is_cached(headers: Mapping[str, str]) -> bool:
-    """Whether a cache says that it gave the answer, by a header such as `x-cache: HIT`."""
+    """Whether a header such as `x-cache: HIT` says that a cache gave the response."""
     caches = (value for name, value in headers.items() if "cache" in name.lower() and "prompt" not in name)
     return any(value.lower().startswith("hit") for value in caches)
 

@@ -1,4 +1,4 @@
-"""What every engine does around its two skills: to score choices and to sample texts, given token ids."""
+"""Everything that engines share around scoring choices and sampling texts, given token ids."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from rlfocal.extraction.engines.tokens import (
 from rlfocal.pool.specs import ThinkingSpec
 
 TRACE_SEED = 1
-"""The seed of the draws of traces; the draws of answers have seed 0."""
+"""The seed of the traces' samples; samples of answers have seed 0."""
 
 
 class TracedPrompt(NamedTuple):
-    """A document's prompt up to its traces, and what comes after each of them."""
+    """A document's prompt up to its traces, and what follows each of them."""
 
     prompt: Tokens
-    """The whole prompt's tokens, with the opening marker."""
+    """The tokens of the whole prompt, with the opening marker."""
     kept: Tokens
-    """The prompt's tokens that the model reads, where it is too long for its context."""
+    """The prompt's tokens that the model reads: the last ones, where it is too long for the context."""
     end: Tokens
-    """The closing marker and what leads into the answer."""
+    """The tokens of the closing marker and of the text that leads to the answer."""
     tails: tuple[Tokens, ...]
-    """The choices; none for free answers."""
+    """The tokens of each choice; empty for free answers."""
 
 
 class TokenEngine(ABC):
-    """A model that reads token ids. Prompts, traces and what follows them are put together here."""
+    """An engine that reads token ids. This class joins prompts, traces and what follows them."""
 
     _encoder: PromptEncoder
     _window: ContextWindow
 
     @abstractmethod
     def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
-        """Scores of every document's continuations, in order."""
+        """Yields the scores of every document's continuations, in order."""
 
     @abstractmethod
     def _sample(
@@ -54,7 +54,7 @@ class TokenEngine(ABC):
         """`sampling.passes` texts after each prompt, which depend only on it, its doc_id and the seed."""
 
     def _forget(self) -> None:  # noqa: B027 (most have none)
-        """Empties a cache that earlier calls filled: a call's numbers must not depend on them."""
+        """Empties the caches of earlier calls, because a call's numbers must not depend on them."""
 
     def check(
         self,
@@ -88,7 +88,7 @@ class TokenEngine(ABC):
     def _draw(
         self, prompts: Sequence[Tokens], documents: Sequence[Document], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
-        """`_sample`, where the likeliest text, at temperature 0, is drawn once for all passes."""
+        """The texts of `_sample`; at temperature 0, the likeliest text is computed once for all samples."""
         once = sampling.temperature == 0
         asked = replace(sampling, passes=1) if once else sampling
         for samples in self._sample(prompts, [document.doc_id for document in documents], asked):
@@ -183,7 +183,7 @@ class TokenEngine(ABC):
         return begun
 
     def _check_marker(self, thinking: ThinkingSpec) -> None:
-        """Raises InputError where the tokenizer does not know the closing marker."""
+        """Raises InputError if the tokenizer does not know the closing marker."""
         tokens = self._encoder.encode_continuation(thinking.markers[1])
         if len(tokens) != 1 and not thinking.text_markers:
             read = ", ".join(map(repr, self._encoder.pieces(tokens)))
@@ -194,7 +194,7 @@ class TokenEngine(ABC):
             )
 
     def _trace(self, sample: Sample, thinking: ThinkingSpec) -> Trace:
-        """A sampled text up to its closing marker."""
+        """The trace in a sampled text: its part before the closing marker."""
         tokens = sample.token_ids
         if sample.unanswered is not None:
             return Trace((), sample.text, sample.n_tokens or 0, sample.finish_reason, sample.unanswered)

@@ -1,4 +1,4 @@
-"""The tokenizer of a model: what its config's class makes of tokenizer.json, held against the file itself.
+"""The tokenizer of a model: what its config's class makes of tokenizer.json, compared with the file itself.
 
 transformers 5 builds a class such as LlamaTokenizerFast anew from the file's vocabulary. Where the file is of
 another kind, its words stay and its rules are lost: spaces and newlines vanish (transformers#45488, #48206).
@@ -21,9 +21,9 @@ from warehouse import Warehouse
 
 TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 IDENTITY_FIELDS = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
-"""Fields of an entry that name its tokenizer, or that every entry has."""
+"""The fields of an entry that name its tokenizer, or that every entry has."""
 FILE_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Classes that take all of the file, unless the model's type is one of REBUILT."""
+"""Classes that use the whole file, unless the model's type is one of REBUILT_MODEL_TYPES."""
 REBUILT_MODEL_TYPES = (
     "hyperclovax_vision_v2",
     "qwen2",
@@ -32,7 +32,7 @@ REBUILT_MODEL_TYPES = (
     "qwen3_5_moe_text",
     "qwen4_exp",
 )
-"""Types of models for which transformers 5.19 takes a class of its own, whatever class the files name."""
+"""Types of models for which transformers 5.19 uses a class of its own, whatever class the files name."""
 CHECK_TEXTS = (
     "The following are multiple choice questions (with answers) about anatomy.\n\nQ: 12 + 345 = ?\nA. 357\n"
     "B. 1,000,000.5\nAnswer: A",
@@ -41,31 +41,33 @@ CHECK_TEXTS = (
     "Größe, naïve café, Ελληνικά, Русский язык, עברית, العربية ١٢٣, हिन्दी ४५, ไทย, 中文字,日本の文、한국",
     "x ≤ y², ∑ᵢ αᵢ → ∞; “quotes” — and… emoji 🙂👩‍🔬, 0123456789 2024-11-28 UPPER lower CamelCase",
 )
-"""What every tokenizer is tried on: each kind of space, newline and digit, code, and many scripts."""
+"""Texts on which every tokenizer is tried: each kind of space, newline and digit, code, and many scripts."""
 
 
 class MisreadError(InputError):
-    """A tokenizer reads text otherwise than its file says, or loses some, and what is right is unclear."""
+    """A tokenizer reads text differently than its file says, or loses some, and it is unclear which is
+    right."""
 
 
 class Tokenization(NamedTuple):
-    """A model's tokenizer, and what it was held against."""
+    """A model's tokenizer, and the reference that it was compared with."""
 
     tokenizer: Any
     """The tokenizer that engines use."""
     named: Any
-    """The tokenizer that transformers makes of the files; where it is right, the same object."""
+    """The tokenizer that transformers makes of the files; the same object as `tokenizer` where it is
+    right."""
     reference: Any
     """tokenizer.json as the `tokenizers` library reads it; None for a tokenizer without that file."""
 
     @property
     def digest(self) -> str:
-        """What the tokens of TEXTS are: the tokenizer's part of a partition's identity."""
+        """A digest of the tokens of CHECK_TEXTS: the tokenizer's part of a partition's identity."""
         return hashlib.sha256(json.dumps(_ids(self.tokenizer, CHECK_TEXTS)).encode()).hexdigest()[:32]
 
     @property
     def is_replaced(self) -> bool:
-        """Whether transformers' own choice reads TEXTS wrongly."""
+        """Whether transformers' own choice reads CHECK_TEXTS wrongly."""
         return self.named is not self.tokenizer and self.was_wrong_on(CHECK_TEXTS)
 
     def was_wrong_on(self, texts: Sequence[str]) -> bool:
@@ -73,7 +75,7 @@ class Tokenization(NamedTuple):
         return self.reference is not None and _ids(self.named, texts) != _reference_ids(self.reference, texts)
 
     def check(self, model: ModelSpec, texts: Sequence[str]) -> None:
-        """Raises InputError if the tokenizer reads one of the texts otherwise than the file does."""
+        """Raises InputError if the tokenizer reads one of the texts differently than the file does."""
         if self.reference is None or _has_rules_of(self.tokenizer, self.reference):
             return
         for text in texts:
@@ -84,8 +86,9 @@ class Tokenization(NamedTuple):
 def open_tokenizer(model: ModelSpec) -> Tokenization:
     """The tokenizer of an entry, from its directory or from the hub: the same for every engine.
 
-    It is what transformers makes of the files where that reads TEXTS as tokenizer.json does; else it is the
-    file's own. Raises InputError, with the fix, where neither does, and where text does not survive it.
+    It is what transformers makes of the files where that reads CHECK_TEXTS as tokenizer.json does, else the
+    file's own. Raises InputError, with the fix, where neither does, and where decoding does not give a text
+    back.
     """
     folder = local_weights(model)
     if model.gguf_file is not None:
@@ -100,14 +103,16 @@ def open_tokenizer(model: ModelSpec) -> Tokenization:
 
 
 def tokenizer_of(model: ModelSpec) -> Any:
-    """The tokenizer that engines use of an entry."""
+    """The tokenizer that engines use for an entry."""
     return open_tokenizer(model).tokenizer
 
 
 def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
-    """The entry's tokenizer where its class may read otherwise than its file; None where it takes the file.
+    """The entry's tokenizer where its class may read text differently than its file; None where it uses the
+    file.
 
-    None too for what is not here, with `local_only`. Raises InputError as `open_tokenizer`.
+    With `local_only`, also None for files that are not on this machine. Raises InputError as `open_tokenizer`
+    does.
     """
     if model.gguf_file is not None or model.is_closed:
         return None
@@ -124,9 +129,10 @@ def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenizati
 
 
 def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
-    """Models whose rows a wrong tokenizer read before tokenizers were checked: (model, partitions, why).
+    """Yields (model, partitions, reason) of models whose rows a wrong tokenizer read, before tokenizers were
+    checked.
 
-    A tokenizer that is not on this machine is not looked at.
+    A tokenizer that is not on this machine is not checked.
     """
     unchecked = warehouse.rows(
         "SELECT model, settings->>'hf_repo' AS repo, coalesce((settings->>'revision'), 'main') AS revision, "
@@ -147,7 +153,10 @@ def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
 
 
 def load_tokenizer(source: str, **options: Any) -> Any:
-    """The tokenizer of a folder or hub id. InputError, with its files' name, where it cannot be read."""
+    """The tokenizer of a folder or hub id.
+
+    Raises InputError, with its files' names, where it cannot be read.
+    """
     from transformers import AutoTokenizer
 
     try:
@@ -160,7 +169,10 @@ def load_tokenizer(source: str, **options: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _open(identity: str, stamp: object) -> Tokenization:
-    """`identity`: what an entry says of its tokenizer; `stamp` changes with the files of a directory."""
+    """Opens and caches a tokenizer.
+
+    `identity`: the entry's fields that name it; `stamp` changes with a directory's files.
+    """
     model = ModelSpec.model_validate_json(identity)
     named = _load(model)
     file = find_file(model, TOKENIZER_FILE)
@@ -179,7 +191,8 @@ def _open(identity: str, stamp: object) -> Tokenization:
 
 
 def _check_round_trip(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
-    """Raises InputError if decoding what it encodes does not give the text back, where nothing means that."""
+    """Raises InputError if decoding the encoded texts does not give them back, although no rule of the
+    tokenizer changes them."""
     reference = tokenization.reference or getattr(tokenization.tokenizer, "backend_tokenizer", None)
     if reference is not None and (lost := _lost_text(tokenization.tokenizer, reference)) is not None:
         raise _make_round_trip_error(model, *lost)
@@ -195,7 +208,8 @@ def _load(model: ModelSpec, **options: Any) -> Any:
 
 
 def _load_own(model: ModelSpec) -> Any:
-    """The file with the special tokens and the template of its config, and no rules of a class."""
+    """The tokenizer of the file, with the special tokens and the template of its config, but no rules of a
+    class."""
     from transformers import PreTrainedTokenizerFast
 
     folder = local_weights(model)
@@ -209,7 +223,7 @@ def _load_own(model: ModelSpec) -> Any:
 
 
 def _read(file: Path) -> Any:
-    """The file as the `tokenizers` library has it, without truncation and padding."""
+    """The file as the `tokenizers` library reads it, without truncation and padding."""
     from tokenizers import Tokenizer
 
     try:
@@ -222,7 +236,10 @@ def _read(file: Path) -> Any:
 
 
 def _takes_file(model: ModelSpec, config: Path | None) -> bool:
-    """Whether transformers takes all of tokenizer.json: without asking it, whose import takes seconds."""
+    """Whether transformers uses the whole tokenizer.json.
+
+    It is not asked, because its import takes seconds.
+    """
     stated = _read_config(config)
     is_rebuilt = read_config(model).get("model_type") in REBUILT_MODEL_TYPES
     return stated.get("tokenizer_class") in FILE_CLASSES and "auto_map" not in stated and not is_rebuilt
@@ -260,7 +277,7 @@ def _rules(tokenizer: Any) -> dict[str, Any]:
 
 
 def _is_custom(tokenizer: Any) -> bool:
-    """Whether it is the repository's own code."""
+    """Whether the tokenizer is the repository's own code."""
     return not type(tokenizer).__module__.startswith("transformers.")
 
 
@@ -273,9 +290,9 @@ def _reference_ids(reference: Any, texts: Iterable[str]) -> list[list[int]]:
 
 
 def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
-    """The first of TEXTS that encoding and decoding changes, and what becomes of it.
+    """The first of CHECK_TEXTS that encoding and decoding changes, and its changed form.
 
-    A text that the reference's own rules change does not count: it is meant to be.
+    A text that the reference's own rules change does not count: that change is meant.
     """
     for text in CHECK_TEXTS:
         if tokenizer is reference:
@@ -292,7 +309,7 @@ def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
 
 
 def _is_lossy(reference: Any, text: str) -> bool:
-    """Whether a tokenizer's own rules drop or change some of a text: case, spaces, unknown letters."""
+    """Whether a tokenizer's own rules drop or change parts of a text: case, spaces, unknown letters."""
     read = text if reference.normalizer is None else reference.normalizer.normalize_str(text)
     if read.replace("\u2581", " ").lstrip() != text:
         return True
@@ -307,7 +324,8 @@ def _is_lossy(reference: Any, text: str) -> bool:
 
 
 def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
-    """What to do where it is not clear which tokenizer the model was trained with."""
+    """The error to raise where it is not clear with which tokenizer the model was trained, with what to
+    do."""
     found = (_first_difference(tokenizer, reference, text) for text in texts)
     mine, its = next(each for each in found if each[0] != each[1])
     return MisreadError(
@@ -318,7 +336,7 @@ def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *te
 
 
 def _first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, str]:
-    """The tokens of both where they begin to differ, in words."""
+    """In words, the tokens of both tokenizers from where they begin to differ."""
     [mine], [its] = _ids(tokenizer, [text]), _reference_ids(reference, [text])
     pairs = zip(mine, its, strict=False)
     start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(its)))

@@ -30,9 +30,9 @@ class PromptEncoder:
     def __init__(
         self, tokenizer: Any, vocabulary: int | None = None, template_args: Mapping[str, Any] | None = None
     ) -> None:
-        """`vocabulary`: how many tokens the model has; None where only a server knows.
+        """Takes a tokenizer. `vocabulary`: the number of the model's tokens; None where only a server knows.
 
-        `template_args`: what the model's chat template is told beside the messages.
+        `template_args`: arguments of the model's chat template beside the messages.
         """
         self._tokenizer = tokenizer
         self._template_args = dict(template_args or {})
@@ -43,9 +43,9 @@ class PromptEncoder:
         self._prompts: dict[Document, Tokens] = {}
 
     def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
-        """Context and continuations of every document. InputError if a choice tokenizes to nothing.
+        """Context and continuations of every document. Raises InputError if a choice has no tokens.
 
-        The last whole task is remembered: it is checked first, and then scored shard by shard.
+        The last whole task is cached, because it is checked first, and then scored shard by shard.
         """
         if any(document not in self._encoded for document in documents):
             self._encoded = dict(zip(documents, self._encode(documents), strict=True))
@@ -71,7 +71,7 @@ class PromptEncoder:
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
-        """The context of every document, to be continued; the last whole task is remembered."""
+        """The context of every document, to be continued; the last whole task is cached."""
         if any(document not in self._prompts for document in documents):
             texts = [self._render(d).context for d in documents]
             of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
@@ -82,7 +82,7 @@ class PromptEncoder:
         return [self._prompts[document] for document in documents]
 
     def _check_known(self, document: Document, *texts: Tokens) -> None:
-        """Raises InputError for a choice without a token, and for a token id that the model does not have."""
+        """Raises InputError for a choice without tokens, and for a token id that the model does not have."""
         if not all(texts):
             raise InputError(f"document {document.doc_id}: choice {texts.index(())} tokenizes to nothing")
         highest = max(map(max, texts), default=0)
@@ -120,7 +120,8 @@ class PromptEncoder:
         return replace(document, context=context, messages=None)
 
     def _check_template_args(self) -> None:
-        """Raises InputError for an argument that the chat template never names: it would change nothing."""
+        """Raises InputError for an argument that the chat template never names, because it would change
+        nothing."""
         template = str(self._tokenizer.chat_template)
         for name in self._template_args:
             if name not in template:
@@ -137,11 +138,11 @@ class PromptEncoder:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def pieces(self, tokens: Tokens) -> list[str]:
-        """The tokens as the vocabulary has them."""
+        """The text of each token in the vocabulary."""
         return list(map(str, self._tokenizer.convert_ids_to_tokens(list(tokens))))
 
     def endings(self, documents: Sequence[Document], begin: str) -> list[EncodedDocument]:
-        """Continuations of every document behind a text that begins them all, as far as tokens allow."""
+        """The continuations of every document after a text that begins them all, as far as tokens allow."""
         texts = {begin, *(begin + c for d in documents for c in d.continuations)}
         of_text = self._encode_texts(texts)
         encoded = []
@@ -162,7 +163,8 @@ class PromptEncoder:
         return tokens[1:] if tokens[:1] == (self._prefix,) else tokens
 
     def _as_prompts(self, texts: Iterable[str], begin: str | None) -> dict[str, Tokens]:
-        """Ids with special tokens, except where the text itself begins with the beginning token's text."""
+        """Token ids with special tokens, except where the text itself begins with the beginning token's
+        text."""
         begun = {text for text in texts if begin is not None and text.startswith(begin)}
         fresh = sorted(set(texts) - begun)
         ids = self._tokenizer(fresh)["input_ids"] if fresh else []
@@ -175,18 +177,21 @@ class PromptEncoder:
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:
-    """The context without its trailing spaces, which belong to the continuation, and the whole text."""
+    """The context without its trailing spaces, which belong to the continuation; and the whole text."""
     return context.rstrip(), context + continuation
 
 
 def common_length(prompts: Sequence[Tokens]) -> int:
-    """Tokens that all prompts begin with. The first and the last in order differ the most."""
+    """The number of tokens that all prompts begin with.
+
+    The first and the last prompt in order differ the most.
+    """
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
 
 
 def max_length(config: Any, tokenizer: Any) -> int:
-    """The tokens that fit into a model's context: its configuration's figure, else its tokenizer's."""
+    """The number of tokens of a model's context: by its configuration, else by its tokenizer."""
     text_config = getattr(config, "text_config", None) or config
     for name in ("n_positions", "max_position_embeddings", "n_ctx"):
         if (length := getattr(text_config, name, None)) is not None:
@@ -196,17 +201,18 @@ def max_length(config: Any, tokenizer: Any) -> int:
 
 
 class ContextWindow(NamedTuple):
-    """How much a model can read, and what to do with longer prompts."""
+    """The length of a model's context, and what to do with longer prompts."""
 
     context: int
-    """Tokens of the model's context."""
+    """The number of tokens of the model's context."""
     reads: int
-    """Tokens of prompt and choice together that the engine can be given, given that context."""
+    """The most tokens of prompt and choice together that the engine takes, in that context."""
     truncation: Literal["refuse", "keep"]
 
 
 class PrefixGroup(NamedTuple):
-    """Continuations of one prefix: a document's choices, or one of them if the prompt had to be truncated."""
+    """Continuations of one prefix: all choices of a document, or one of them if the prompt had to be
+    truncated."""
 
     document: int
     choices: tuple[int, ...]
@@ -225,7 +231,8 @@ class SuffixScore(NamedTuple):
 def groups(
     index: int, encoded: EncodedDocument, window: ContextWindow, *, share: bool = True
 ) -> Iterator[PrefixGroup]:
-    """One group, if every choice sees the whole context; else each cuts it on the left, as in lm-eval."""
+    """One group, if every choice fits behind the whole context; else one per choice, whose context is cut on
+    the left, as in lm-eval."""
     context, tails = encoded
     if share and len(context) + max(map(len, tails)) <= window.reads:
         yield PrefixGroup(index, tuple(range(len(tails))), context, tails)
@@ -237,7 +244,7 @@ def groups(
 def choice_scores(
     index: int, encoded: EncodedDocument, window: ContextWindow, scored: dict[tuple[int, int], SuffixScore]
 ) -> tuple[ChoiceScore, ...]:
-    """A document's scores out of those found by (document, choice)."""
+    """A document's scores, from those found by (document, choice)."""
     context, tails = encoded
     for choice in range(len(tails)):
         if (reason := scored[index, choice].unanswered) is not None:
@@ -292,7 +299,7 @@ def check_fits(
 def check_lengths(
     documents: Sequence[Document], lengths: Sequence[int], rooms: Sequence[int], window: ContextWindow
 ) -> None:
-    """Raises InputError if a prompt is longer than the tokens left for it and must not be truncated."""
+    """Raises InputError if a prompt is longer than the room for it and must not be truncated."""
     long = [i for i, (length, room) in enumerate(zip(lengths, rooms, strict=True)) if length > room]
     if long and window.truncation == "refuse":
         first = long[0]

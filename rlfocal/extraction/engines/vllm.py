@@ -46,23 +46,23 @@ NO_QUANTISATION = Quantisation()
 FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
 """The forms of quantised weights with which vLLM can compute in float32."""
 FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:TokenForcer"
-"""Given to vLLM on CPUs. On GPUs its newer model runner takes no such processors, but TRACE."""
+"""The logits processor given to vLLM on CPUs. On GPUs, its newer model runner takes no such processors."""
 TRACE_OPTION = "trace_decode_token_ids"
 CHUNK_TOKENS = 1024
-"""Tokens of prompts whose log-probs the newer runner computes at once, however many it reads."""
+"""The prompt tokens whose log-probs the newer runner computes at once, however many it reads."""
 FORCED_TOKENS = "rlfocal_forced"
 MAX_FORCED_TOKENS = 12
-"""Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
+"""Up to so many tokens, generating a choice is faster than reading it with the end of its context."""
 BATCHED_TOKENS = {"least": 256, "most": 16384}
-"""Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
+"""Bounds of max_num_batched_tokens: fewer tokens are slow, more are no faster."""
 N_PROBE_PROMPTS = 4
-"""The number of made-up prompts, one of which should have a likeliest continuation."""
+"""The number of made-up prompts, at least one of which should have a clearly likeliest continuation."""
 CLEAR_MARGIN_NATS = 0.2
-"""Nats by which a token is the likeliest whatever is rounded."""
+"""By so many nats, a token is the likeliest however numbers are rounded."""
 MAX_DIFFERENCE_NATS = 0.02
-"""Nats by which two ways to score a token may differ with float32 logits."""
+"""By so many nats, two ways to score a token may differ with float32 logits."""
 PROMPT_TOKEN = 10
-"""Bytes held for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
+"""The bytes held for each prompt token and each vocabulary entry: logits, float32 log-softmax, ranks."""
 
 
 class VLLMEngine(TokenEngine):
@@ -185,7 +185,8 @@ class VLLMEngine(TokenEngine):
         return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
 
     def _sharing_is_exact(self) -> bool:
-        """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
+        """Whether next tokens and cached prefixes give lm-eval's numbers for this model, on made-up
+        prompts."""
         prefix, ends = self._made_up
         expected = self._score_whole_prompts(prefix, ends)
         shared = [self._ask([Request(prefix + end, len(prefix), reuse=self._reuse)])[0] for end in ends]
@@ -197,14 +198,15 @@ class VLLMEngine(TokenEngine):
         )
 
     def _forcing_is_exact(self) -> bool:
-        """Whether prompts can be continued as choices do, with the same numbers."""
+        """Whether prompts can be continued with a choice's tokens and give the same numbers."""
         prefix, ends = self._made_up
         forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
         return self._agree(self._score_whole_prompts(prefix, ends), forced)
 
     @cached_property
     def _made_up(self) -> tuple[Tokens, list[Tokens]]:
-        """A prompt and how it may end: the second end is the likeliest, if it is by far of one of PROMPTS."""
+        """A prompt and ends of it; the second end is the likeliest, if one of the made-up prompts clearly has
+        one."""
         vocabulary = self._config.model_config.get_vocab_size()
         length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
         other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
@@ -215,7 +217,7 @@ class VLLMEngine(TokenEngine):
         return prefix, [other, end]
 
     def _clearly_likeliest(self, prefix: Tokens, n: int) -> Tokens | None:
-        """The n tokens that follow, one by one the likeliest; None if a second one is nearly as likely."""
+        """The n tokens that follow, each the likeliest; None if another token is nearly as likely."""
         options = {"temperature": 0, "max_tokens": n, "ignore_eos": True, "detokenize": False, "logprobs": 2}
         [output] = self._generate([prefix], [self._sampling_params(**options)])
         [answer] = output.outputs
@@ -226,7 +228,7 @@ class VLLMEngine(TokenEngine):
         return tuple(answer.token_ids)
 
     def _score_whole_prompts(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
-        """Scores of whole prompts, lm-eval's way."""
+        """Scores whole prompts, in lm-eval's way."""
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
     def _agree(self, expected: Sequence[Reading], readings: Sequence[Reading]) -> bool:
@@ -241,7 +243,7 @@ class VLLMEngine(TokenEngine):
 
 
 def _holds(probe: Callable[[], bool]) -> bool:
-    """What the probe finds; False where vLLM refuses it, or returns less than was asked for."""
+    """The result of the probe; False where vLLM refuses it, or returns less than it was asked for."""
     try:
         return probe()
     except (IndexError, KeyError, ValueError):
@@ -249,7 +251,7 @@ def _holds(probe: Callable[[], bool]) -> bool:
 
 
 def read_output(request: Request, output: Any) -> Reading:
-    """The scores of vLLM's `RequestOutput` of a request."""
+    """The scores in vLLM's `RequestOutput` of a request."""
     if request.targets:
         [drawn] = output.outputs[0].token_ids
         logprobs = output.outputs[0].logprobs
@@ -319,7 +321,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
 
 @contextmanager
 def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
-    """What vLLM is told of the tokenizer with which it writes texts, where its own choice would be wrong."""
+    """vLLM's arguments for the tokenizer with which it writes texts, where its own choice would be wrong."""
     if not tokenization.is_replaced:
         yield {}
         return
@@ -331,10 +333,10 @@ def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
 def start(
     *, dtype: str, threads: int | None = None, quantised: Quantisation = NO_QUANTISATION, **arguments: Any
 ) -> Any:
-    """A `vllm.LLM` in this process, with what suits the machine where `arguments` say nothing.
+    """A `vllm.LLM` in this process, with defaults that suit the machine where `arguments` set none.
 
-    On a CPU `threads` are used, and dtype "auto" means float32 where vLLM computes in it with weights that
-    are `quantised` so. RunError if vLLM is not installed.
+    On a CPU `threads` are used. There, dtype "auto" means float32 if vLLM computes in it with weights that
+    are `quantised` so. Raises RunError if vLLM is not installed.
     """
     for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -368,7 +370,7 @@ def start(
 
 
 def multiplies_int8_exactly() -> bool:
-    """Whether vLLM's products of 8-bit integers are right on this CPU.
+    """Whether vLLM's products of 8-bit integers are exact on this CPU.
 
     Without VNNI, oneDNN adds pairs of products in 16 bits on x86, where large ones overflow.
     """
@@ -377,7 +379,8 @@ def multiplies_int8_exactly() -> bool:
 
 
 def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, Any]:
-    """What suits a GPU of vLLM's `platform` and the model of `given`, which may say how much vLLM claims."""
+    """vLLM's arguments that suit a GPU of its `platform` and the model; `engine_args` may say how much memory
+    vLLM claims."""
     from transformers import AutoConfig
     from vllm import EngineArgs
 
@@ -397,7 +400,7 @@ def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, An
 
 
 def runs_anew(engine_args: Mapping[str, Any]) -> bool:
-    """Whether vLLM would run a model so given by its newer model runner (V2)."""
+    """Whether vLLM would run a model with these arguments by its newer model runner (V2)."""
     from vllm import EngineArgs
 
     if "enable_trace_replay" not in EngineArgs.__dataclass_fields__:
@@ -409,10 +412,10 @@ def runs_anew(engine_args: Mapping[str, Any]) -> bool:
 
 
 def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
-    """How many tokens of prompts vLLM may read at once so that their log-probs take half of `room` bytes.
+    """The prompt tokens that vLLM may read at once, so that their log-probs take half of `room` bytes.
 
-    A power of two from `least` to `most`. vLLM's profile of its memory knows nothing of prompt log-probs, so
-    they have what it does not claim (`room`), and torch's other allocations the other half.
+    It is a power of two from `least` to `most`. vLLM's profile of its memory ignores prompt log-probs, so
+    they get memory that it does not claim (`room`), of which torch's other allocations have the other half.
     """
     fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
     return min(most, max(least, int(2 ** (fit.bit_length() - 1))))

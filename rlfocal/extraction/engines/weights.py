@@ -1,4 +1,4 @@
-"""What to say where the files of a model's weights are damaged, incomplete, or another model's."""
+"""Messages for files of weights that are damaged, incomplete, or another model's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOAD_ERRORS = (
     *(AssertionError, AttributeError, ImportError, KeyError, NotImplementedError, RuntimeError),
     *(TypeError, ValueError),
 )
-"""What engines raise where they know no format, or where a machine lacks what multiplies it."""
+"""Errors that engines raise where they do not know a format, or where a machine cannot multiply it."""
 SCALE_SUFFIXES = ("weight_scale", "weight_scale_inv", "scales", "absmax", "SCB")
-"""Ends of the names of what quantised weights are multiplied with."""
+"""Suffixes of the names of the factors of quantised weights."""
 
 
 @contextmanager
 def reading_weights(source: str) -> Iterator[None]:
-    """Raises InputError, which names the file where it can, for weights that cannot be read.
+    """Raises InputError, with the file's name where it is known, for weights that cannot be read.
 
     `source`: the model's folder or hub id.
     """
@@ -76,7 +76,7 @@ def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Ite
 
 
 def gguf_arguments(model: ModelSpec) -> dict[str, Any]:
-    """What transformers' `from_pretrained` is told of a GGUF file; {} where the entry names none."""
+    """The arguments of transformers' `from_pretrained` for a GGUF file; {} where the entry names none."""
     if model.gguf_file is None:
         return {}
     if find_spec("gguf") is None:
@@ -108,7 +108,7 @@ def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
 
 
 def adapter_folder(model: ModelSpec) -> Path | None:
-    """The folder of the entry's LoRA adapter, downloaded if need be; None where it has none."""
+    """The folder of the entry's LoRA adapter, downloaded if needed; None where the entry has none."""
     if model.adapter is None or (folder := local_adapter(model)) is not None:
         return None if model.adapter is None else folder
     from huggingface_hub import snapshot_download
@@ -138,9 +138,9 @@ def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Itera
 
 
 def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any]) -> None:
-    """Raises InputError if transformers ignores what quantised weights have to be multiplied with.
+    """Raises InputError if transformers ignores the factors of quantised weights.
 
-    `loading`: what transformers says of it.
+    `loading`: transformers' report on loading.
     """
     if ignored := [name for name in loading["unexpected_keys"] if name.endswith(SCALE_SUFFIXES)]:
         raise InputError(
@@ -151,9 +151,10 @@ def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any
 
 
 def check_complete(source: str, loading: Mapping[str, Any]) -> None:
-    """Raises InputError if tensors of the model are not in its files: it would answer from random numbers.
+    """Raises InputError if tensors of the model are missing in its files: it would answer from random
+    numbers.
 
-    `loading`: what transformers says of it.
+    `loading`: transformers' report on loading.
     """
     for names, fault in (
         (loading["missing_keys"], "are missing"),
@@ -167,13 +168,13 @@ def check_complete(source: str, loading: Mapping[str, Any]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, without the lists that pydantic and vLLM put behind it."""
+    """The error's message, without the lists that pydantic and vLLM add to it."""
     message = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
     return message.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
 
 
 def _find_damaged(source: str) -> Path | None:
-    """The first file of a folder that holds no tensors."""
+    """The first file of a folder from which no tensors can be read; None if there is none."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(Path(source).glob("*.safetensors")):

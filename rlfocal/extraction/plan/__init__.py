@@ -1,4 +1,4 @@
-"""The plan of a pool: which partitions are missing, and what extracting them would take. Writes nothing."""
+"""The plan of a pool: which partitions are missing, and what extracting them takes. It writes nothing."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ class PlanPart(NamedTuple):
 
     benchmark: Benchmark
     task: TaskDocuments | None
-    """The task; None if its documents are not here, and the workload comes from the benchmark's `size`."""
+    """The task; None if its documents are not on this machine, and the workload comes from the benchmark's
+    `size`."""
     workload: Workload
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What one model would run."""
+    """The work that one model would do."""
 
     model: str
     gpus: int
@@ -73,28 +74,34 @@ class ModelPlan:
     dollars: float
     weights_gb: float
     download_gb: float
-    """What the cache lacks of the weights."""
+    """The size of the weights that the cache lacks, in 1e9 bytes."""
     planned_before: float
-    """Planned hours of the partitions that this kind of GPU ran, without the start."""
+    """Planned hours of the partitions that this kind of GPU has run, without the start."""
     measured_before: float
-    """What they took. Where it is known, what is left is planned to take as much longer or shorter."""
+    """Measured hours of the same partitions.
+
+    The rest is planned to take as much longer or shorter than planned.
+    """
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a pool would run."""
+    """The work that a pool would do."""
 
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """The work on each benchmark of one model that has no partitions."""
+    """The work of one model without partitions, for each benchmark."""
     models: tuple[ModelPlan, ...]
     gpus: int
     clock_hours: float
-    """What no order of the models on these GPUs can beat: the longest model, or all work on all of them."""
+    """The fewest hours in which any order of the models on these GPUs is done: the longest model, or all work
+    on all of them."""
     download_hours: float
-    """The hours that the missing weights take to download; all but the first model's pass while others
-    run."""
+    """The hours that the missing weights take to download.
+
+    All but the first model's are loaded while others run.
+    """
     warnings: tuple[str, ...]
 
 
@@ -109,7 +116,8 @@ def plan_pool(
     limit: int | None = None,
     datasets: str | Path | None = None,
 ) -> Plan:
-    """What `extract` would do for a pool, without a network: documents are counted if available locally.
+    """The work of `extract` for a pool, planned without a network: documents are counted if available
+    locally.
 
     `gpus` is how many the machine has; `dollars` is the price of a GPU-hour. Raises InputError for a
     benchmark without documents and `size`.
@@ -147,7 +155,8 @@ def plan_pool(
 def _list_parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
 ) -> tuple[list[PlanPart], list[str]]:
-    """Tasks whose documents are available locally, other benchmarks by their size; and notes on these."""
+    """The tasks whose documents are available locally, other benchmarks by their size; and notes on the
+    latter."""
     parts: list[PlanPart] = []
     notes: list[str] = []
     mirror = mirror_folder(datasets)
@@ -178,9 +187,9 @@ def _list_parts(
 def _read_committed(
     location: str | Path | None, gpu: GPU
 ) -> tuple[dict[PartitionKey, PartitionRecord], dict[PartitionKey, float]]:
-    """The committed partitions, and the hours of one GPU that those took which this kind of GPU ran.
+    """The committed partitions, and the hours of one GPU of those that this kind of GPU ran.
 
-    None if there is no warehouse, which is not created.
+    Both are empty if there is no warehouse, which is not created.
     """
     place = locate(location)
     if not place.is_postgres and not may_exist(place):
@@ -218,7 +227,8 @@ def _find_missing(
 
 
 def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
-    """Why the entry would not run here, as far as that shows; of a closed model, what its price counts."""
+    """Sentences on why the entry would not run here, as far as that shows; for a closed model, what its price
+    counts."""
     if model.is_closed:
         is_priced = model.price_input is not None and model.price_output is not None
         counted = "$ is what it is paid for every prompt in full and the answers"
@@ -235,7 +245,8 @@ def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
 
 
 def _workload_of(model: ModelSpec, part: PlanPart) -> Workload:
-    """A part's workload for a model, which may think: each trace takes its budget, and is asked after."""
+    """The workload of a part for a model that may think: each trace takes its whole budget, and choices are
+    scored after it."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
     if (work.prompt_digits or work.answer_digits) and splits_digits(model):
         work = digit_by_digit(work)

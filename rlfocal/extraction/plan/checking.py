@@ -1,4 +1,4 @@
-"""Whether each entry of a pool would run, found out with a network and without a GPU or the weights."""
+"""Checks whether each entry of a pool would run, with a network but without a GPU or the weights."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, re
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 
 PROMPTS_PER_TASK = 20
-"""Prompts of each task that are tokenized: the longest in bytes."""
+"""The prompts of each task that are tokenized: the longest in bytes."""
 
 
 @dataclass
 class EntryCheck:
-    """What was found of one entry; a column that could not be looked at is None."""
+    """The results of checking one entry; a field that could not be checked is None."""
 
     model: str
     commit: str | None = None
@@ -41,7 +41,7 @@ class EntryCheck:
     here_gb: float | None = None
     download_gb: float | None = None
     faults: list[str] = field(default_factory=list)
-    """The entry's faults, each a sentence with its fix; if there are none, the model would run."""
+    """The entry's faults, each a sentence with its fix; empty if the model would run."""
 
 
 def check_pool(
@@ -52,7 +52,7 @@ def check_pool(
     gpu: GPU,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[list[EntryCheck], list[str]]:
-    """Checks every entry, and this machine; a fault of one entry hides no other's."""
+    """Checks every entry, and this machine. A fault of one entry hides no fault of another."""
     checks = []
     for number, model in enumerate(pool.models):
         if on_progress is not None:
@@ -63,7 +63,7 @@ def check_pool(
 
 
 def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, gpu: GPU) -> EntryCheck:
-    """One entry: where one thing cannot be looked at, the others are."""
+    """Checks one entry. If one thing cannot be checked, the others still are."""
     check = EntryCheck(model.model)
 
     def note(fault: str | None) -> None:
@@ -139,7 +139,7 @@ def _architecture_fault(model: ModelSpec, config: dict[str, Any], backend: str) 
 
 
 def known_architectures(backend: str) -> set[str] | None:
-    """The architectures that an installed engine runs; None where it is not installed."""
+    """The architectures that an installed engine runs; None if it is not installed."""
     if backend == "vllm":
         if find_spec("vllm") is None:
             return None
@@ -158,7 +158,7 @@ def _find_longest_prompt(
     context: int,
     note: Callable[[str | None], None],
 ) -> int:
-    """Tokens of the longest prompt of all tasks; notes what does not fit."""
+    """The tokens of the longest prompt of all tasks; calls `note` for prompts that do not fit."""
     encoder = PromptEncoder(tokenizer, template_args=model.template_args)
     window = ContextWindow(context, context - 1, model.truncation)
     longest = 0

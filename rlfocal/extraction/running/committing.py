@@ -1,4 +1,4 @@
-"""Answered partitions of one model, committed together: a commit costs as much for one as for many."""
+"""Commits answered partitions of one model together, because one commit costs as much as many."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_SECONDS_TO_WAIT = 30.0
-"""The seconds after which an answered partition is committed without waiting for others."""
+"""After so many seconds, an answered partition is committed without waiting for others."""
 MAX_ROWS = 500_000
-"""Rows of answers that are held in memory before they are committed."""
+"""The most rows of answers that are held in memory before they are committed."""
 
 
 class AnsweredPartition(NamedTuple):
@@ -40,14 +40,14 @@ class AnsweredPartition(NamedTuple):
 
     @property
     def is_saved(self) -> bool:
-        """Whether the shards hold the whole partition: documents to be asked again are in none."""
+        """Whether the shards hold the whole partition: documents that will be asked again are in none."""
         return not documents_to_ask(self.partition.rows)
 
 
 class Batch:
     """The answers that are not committed yet, and the locks under which they were asked.
 
-    It is committed once its first partition has waited long enough; a kill before leaves its shards.
+    It is committed once its first partition has waited long enough. A kill before that leaves the shards.
     """
 
     def __init__(self, warehouse: Warehouse, model: str, send: Send) -> None:
@@ -69,7 +69,8 @@ class Batch:
     def lock(self, benchmark: str, *, wait: bool) -> bool:
         """Takes the lock of the model's answers to a benchmark; False if another process holds it.
 
-        Before it waits, everything is committed and all locks are released: no two wait for each other.
+        Before it waits, it commits everything and releases all locks, so that no two processes wait for each
+        other.
         """
         if wait:
             self.commit()
@@ -80,7 +81,10 @@ class Batch:
         return mine
 
     def add(self, answered: AnsweredPartition) -> None:
-        """Takes an answered partition. Raises DiskFullError if it is committed and the disk is full."""
+        """Adds an answered partition, and commits if it is time.
+
+        Raises DiskFullError if the disk is then full.
+        """
         self._begun = self._begun if self._answered else monotonic()
         self._answered.append(answered)
         n_rows = sum(len(each.partition.rows) for each in self._answered)
@@ -89,7 +93,7 @@ class Batch:
             self.commit(keep=answered.key.benchmark)
 
     def commit(self, keep: str | None = None) -> None:
-        """Commits what is answered, and releases the locks of all benchmarks but `keep`."""
+        """Commits all answered partitions, and releases the locks of all benchmarks but `keep`."""
         answered, self._answered = self._answered, []
         if answered:
             self._commit(answered)
@@ -127,7 +131,7 @@ class Batch:
 
 
 def failure(key: PartitionKey, error: Exception) -> Failure:
-    """What is said of a partition that failed; it is logged, too."""
+    """The failure of a partition, with its reason; it is also logged."""
     event = Failure("extract", *key, explain(error), isinstance(error, InputError))
     log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     return event

@@ -1,4 +1,4 @@
-"""What an extraction reports while it runs, and why a model's process failed."""
+"""The events that an extraction reports while it runs, and explanations of why a model's process failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.base.failures import describe_error
 
 @dataclass(frozen=True)
 class Progress:
-    """How many documents of a partition are answered so far."""
+    """The number of a partition's documents that are answered so far."""
 
     model: str
     benchmark: str
@@ -42,10 +42,10 @@ class ConcurrentPartition:
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that failed, and for what; `*` means all."""
+    """A failed step, and the model, benchmark and task that it failed for; `*` means all."""
 
     step: str
-    """extract, evaluate or report."""
+    """The step that failed: extract, evaluate or report."""
     model: str
     benchmark: str
     task: str
@@ -64,7 +64,7 @@ class ProbeBatch:
     seconds: float
     """The seconds that the engine took."""
     n_so_far: int
-    """Documents that the probe asked, earlier runs included."""
+    """The number of documents that the probe has asked, including earlier runs."""
 
 
 Event = Progress | ExtractedPartition | ConcurrentPartition | Failure
@@ -75,7 +75,8 @@ def share_of_tasks(
 ) -> Callable[[Event], None]:
     """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks.
 
-    `n_tasks` says how many a model has. A task that fails adds nothing, and its model never reaches 1.
+    `n_tasks` returns how many tasks a model has. A task that fails adds nothing, so its model never reaches
+    1.
     """
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
 
@@ -115,7 +116,7 @@ FAILURE_SIGNS = (
     ("Cannot allocate memory", MEMORY_ADVICE),
     ("Engine core initialization failed", ENGINE_ADVICE),
 )
-"""Text in an error message, and what to do about that error."""
+"""Pairs of a text in an error message and what to do about that error."""
 
 
 def explain(error: BaseException) -> str:
@@ -131,7 +132,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_kill(name: str) -> str:
-    """One line about a process that was killed by a signal."""
+    """One line on a process that was killed by a signal."""
     advice = MEMORY_ADVICE.removeprefix("out of memory: ")
     hint = f"; the system does this when memory runs out; in that case {advice}"
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"

@@ -1,6 +1,6 @@
 """Answers that are not asked for again: shards of an uncommitted partition, and rows of the warehouse.
 
-Shards lie on local disk: a killed run loses at most one.
+Shards are on the local disk: a killed run loses at most one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Shard(NamedTuple):
-    """Rows of some documents, and how long the engine took for them."""
+    """Rows of some documents, and the seconds that the engine took for them."""
 
     rows: pa.Table
     seconds: float
@@ -89,35 +89,42 @@ class Shards:
 
 
 def identity(fingerprint: str, settings: object, versions: object) -> str:
-    """Rows of one fingerprint are never mixed across GPU products, drivers or libraries, which the settings
-    and versions hold: their last bits may differ."""
+    """A digest of a fingerprint with the engine's settings and versions.
+
+    So rows of one fingerprint are never mixed across GPU products, drivers or libraries: their last bits may
+    differ.
+    """
     parts = json.dumps([fingerprint, settings, versions], sort_keys=True, default=str)
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def shard_folder(root: Path, key: PartitionKey) -> Path:
-    """The folder of a partition's shards. Names are hashed: they may be long, or differ only in case."""
+    """The folder of a partition's shards.
+
+    Names are hashed, because they may be long, or differ only in case.
+    """
     return root / hashlib.sha256(key.text.encode()).hexdigest()[:32]
 
 
 def probe_folder(root: Path, probe_id: str) -> Path:
-    """The folder of the shards of a probe's batch: two probes never share answers."""
+    """The folder of the shards of a probe's batch. Two probes never share answers."""
     return root / hashlib.sha256(f"probe\0{probe_id}".encode()).hexdigest()[:32]
 
 
 def discard(folder: Path) -> None:
-    """Removes a committed partition's shards, whichever run left them. Needs its benchmark's lock."""
+    """Deletes a committed partition's shards, whichever run left them. Needs its benchmark's lock."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard_shards(folder: Path) -> None:
-    """Removes a partition's shards, but not the notes beside them. Needs its benchmark's lock."""
+    """Deletes a partition's shards, but not the notes beside them. Needs its benchmark's lock."""
     for file in folder.glob("*.arrow"):
         file.unlink(missing_ok=True)
 
 
 def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
-    """`discard` for what a run killed after its commit left; does nothing if another process has the lock."""
+    """Deletes what a run that was killed after its commit left; does nothing if another process has the
+    lock."""
     folder = shard_folder(warehouse.location.shards, key)
     if folder.exists():
         with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
@@ -134,9 +141,9 @@ class KeptAnswers(NamedTuple):
     shard: Shard
     """The rows, with the seconds that an engine took for them."""
     paid: float
-    """The cents that probes paid for these answers."""
+    """The cents that were paid for these answers by probes."""
     about: dict[str, Any]
-    """The evidence, and the versions that gave them."""
+    """The columns of the record that say which evidence and versions gave the answers."""
 
     @property
     def doc_ids(self) -> set[int]:
@@ -144,7 +151,7 @@ class KeptAnswers(NamedTuple):
 
     @property
     def answered_by(self) -> str | None:
-        """The model that a service said it ran."""
+        """The model that a service said it ran; None if it did not say."""
         name: str | None = self.about["versions"].get("answered_by")
         return name
 
@@ -154,8 +161,8 @@ def find_kept(
 ) -> KeptAnswers | None:
     """The answers that are stored with the job's fingerprint, and with its engine's settings and versions.
 
-    `record` has these two, `there` is what is committed of the partition: its rows count first, then what
-    probes asked, the newest of each document. Documents that are asked again are left out.
+    `record` has the latter two, and `there` is the committed partition. Its rows count first, then the newest
+    row of each document that probes asked. Documents that are asked again are left out.
     """
     settings = json.loads(json.dumps(record["settings"]))
 
@@ -186,12 +193,12 @@ def find_kept(
 
 
 def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The versions that gave answers, without what their own responses said beside them."""
+    """The versions that gave answers, without the counts of their own responses."""
     return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
 
 
 def merge_shards(shards: Sequence[Shard]) -> Shard:
-    """All of them in the order of documents."""
+    """The rows of all shards, in the order of documents."""
 
     def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
         number = next(name for name in ("choice", "pass", "trace") if name in tables[0].column_names)
@@ -208,7 +215,7 @@ def merge_shards(shards: Sequence[Shard]) -> Shard:
 def _read_records(
     warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The partition's record, unless it is at fault, and what probes asked, the newest first."""
+    """The partition's record, unless it is at fault; and the records of probes, the newest first."""
     of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"
     of_probes = f"FROM probe_answers {_MODEL_TASK_CONDITION} ORDER BY asked_at DESC, probe_id, doc_id"
     return (

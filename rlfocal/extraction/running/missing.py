@@ -1,4 +1,4 @@
-"""What a warehouse lacks of each model: the partitions to extract, and why others cannot be."""
+"""For each model, the partitions that a warehouse lacks, and why some cannot be extracted."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from warehouse.store import PartitionKey, PartitionRecord
 
 _version = cache(version)  # it reads a file, and each partition asks
 TRIED_DOCUMENTS = 8
-"""Documents of a task on which a tokenizer of older rows is tried, beside TEXTS."""
+"""The documents of a task on which a tokenizer of older rows is tried, beside CHECK_TEXTS."""
 
 
 @dataclass(frozen=True)
 class MissingWork:
-    """What a run has to do for one model."""
+    """The work of a run for one model."""
 
     model: ModelSpec
-    """Pinned to the commit that will run, unless that failed."""
+    """The model, pinned to the commit that will run, unless pinning failed."""
     tasks: Sequence[TaskDocuments]
-    """Everything that was asked for."""
+    """All tasks that were asked for."""
     jobs: tuple[Job, ...] = ()
     covered: tuple[PartitionKey, ...] = ()
-    """Partitions that are committed already."""
+    """The partitions that are committed already."""
     refused: tuple[Failure, ...] = ()
     reason: str | None = None
-    """Why the model cannot run at all."""
+    """Why the model cannot run at all; None if it can."""
     is_lasting: bool = True
-    """Whether `reason` would be the same in another try: not where the hub gave no answer."""
+    """Whether `reason` would be the same in another try; false where the hub gave no answer."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -56,7 +56,8 @@ class MissingWork:
 
     @property
     def place(self) -> tuple[bool, int, float, str]:
-        """Sorts models: the widest first, of these the one with the most work; what cannot run is last."""
+        """A key that sorts models: the widest first, among these the one with the most work; those that
+        cannot run come last."""
         work = self.model.params_b * sum(len(job.task.documents) for job in self.jobs)
         return not self.jobs, -self.model.tensor_parallel, -work, self.model.model
 
@@ -69,9 +70,9 @@ def plan_extraction(
     *,
     replace_documents: bool = False,
 ) -> list[MissingWork]:
-    """What an extraction has to do, by model.
+    """The work of an extraction, by model.
 
-    Also records all models and tasks in the warehouse, and discards what a killed run left of committed
+    Also records all models and tasks in the warehouse, and deletes what a killed run left of committed
     partitions.
     """
     facts = {
@@ -96,7 +97,7 @@ def find_missing(
     replace_documents: bool = False,
     local_only: bool = False,
 ) -> list[MissingWork]:
-    """What each model lacks. A model with something wrong is reported, and the others run.
+    """The work that is missing for each model. A model with a fault is reported, and the others run.
 
     `local_only`: the hub is not asked.
     """
@@ -159,10 +160,11 @@ def _fingerprint(
     tokenizer: Tokenization | None,
     there: PartitionRecord | None,
 ) -> str:
-    """The partition's fingerprint. Rows from before tokenizers or heads were part of it stay if right.
+    """The partition's fingerprint. Rows from before tokenizers and heads were part of it keep theirs, if they
+    are right.
 
-    A tokenizer was where the same transformers made them, and reads first documents as the file does; a head
-    where all was computed in float32.
+    A tokenizer was right where the same transformers made the rows, and it reads first documents as the file
+    does. A head was right where everything was computed in float32.
     """
     digest = None if tokenizer is None else tokenizer.digest
     head = head_dtype_of(model, read_config(model)) if backend in ("hf", "vllm") else None
@@ -184,7 +186,7 @@ def _fingerprint(
 
 
 def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:
-    """Why the tokenizer must not read the task's documents."""
+    """Why the tokenizer reads the task's documents wrongly; None if it does not."""
     if tokenizer is None:
         return None
     try:
@@ -195,7 +197,8 @@ def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: 
 
 
 def _texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
-    """What documents ask, their continuations behind it; and these, if they are also scored on their own."""
+    """The documents' prompts, each followed by its continuations; and these alone, if they are also scored
+    after an empty prompt."""
     texts = []
     for document in documents:
         asked = document.context + "\n".join(content for _, content in document.messages or ())
@@ -205,7 +208,7 @@ def _texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
 
 
 def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
-    """Why the job may not replace a committed partition that is longer; None if it may."""
+    """Why the job may not replace a longer committed partition; None if it may."""
     if there is None or there.fault:
         return None
     return explain_shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
@@ -214,7 +217,10 @@ def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
 def refuse_other_documents(
     plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
 ) -> list[MissingWork]:
-    """Refuses, before an engine works for hours, answers to other documents than other models answered."""
+    """The work without jobs whose documents differ from those that other models answered; these are refused now.
+
+    Otherwise an engine would work for hours before they are.
+    """
     holders: dict[tuple[str, str], set[str]] = {}
     for key in committed:
         holders.setdefault((key.benchmark, key.task), set()).add(key.model)

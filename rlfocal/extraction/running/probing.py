@@ -1,4 +1,4 @@
-"""A probe asks a model some documents, batch by batch as they are chosen, and keeps what it says to each."""
+"""A probe asks a model some documents, batch by batch as they are chosen, and stores each answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Place = tuple[str, str]
 Batch = Mapping[Place, Mapping[int, float]]
 """Documents to ask, by doc_id, each with the probability with which it was drawn."""
 Choose = Callable[[Warehouse], Batch]
-"""Chooses the next batch from what is committed; an empty one, or one of asked documents, ends the probe."""
+"""A function that chooses the next batch from what is committed.
+
+An empty batch, or one of asked documents, ends the probe.
+"""
 
 
 def ask_documents(
@@ -49,14 +52,14 @@ def ask_documents(
 ) -> int:
     """Asks a model the documents of `tasks` that `choose` names; returns how many it asked.
 
-    The engine starts once, in a process of its own, where `choose`, which must be picklable, is called before
-    each batch. A batch is committed to `probe_answers` in one transaction; documents that the probe asked
-    before are not asked again, so that a probe that was killed continues when it is called again. `jobs` is
-    how many such calls share the cores; `on_progress` is called with Progress for each shard of a batch, and
-    with Asked once it is committed. The model itself enters no other table.
+    The engine starts once, in a process of its own. There `choose`, which must be picklable, is called before
+    each batch. A batch is committed to `probe_answers` in one transaction. Documents that the probe asked
+    before are not asked again, so a killed probe continues when it is called again. `jobs` is how many such
+    calls share the cores. `on_progress` is called with Progress for each shard of a batch, and with
+    ProbeBatch once it is committed. The model itself enters no other table.
 
-    Raises InputError for a model that cannot run, documents that are not those of the warehouse, and a probe
-    that asked another model or in another way; RunError if the engine fails: what is committed stays.
+    Raises InputError for a model that cannot run, for documents that are not those of the warehouse, and for
+    a probe that asked another model or in another way; RunError if the engine fails. Committed batches stay.
     """
     start_log()
     with open_warehouse(location) as warehouse:
@@ -100,7 +103,7 @@ def ask_batches(
     choose: Choose,
     threads: int,
 ) -> None:
-    """Runs in the model's own process. For each batch it sends Progress, then Asked."""
+    """Asks all batches, in the model's own process. For each batch it sends Progress, then ProbeBatch."""
     with open_warehouse(location) as warehouse, warehouse.lock(f"probe {probe_id}", wait=True):
         extraction = Extraction(model, backend, threads, warehouse, send)
         folder = probe_folder(warehouse.location.shards, probe_id)
@@ -127,9 +130,9 @@ def _find_asked(warehouse: Warehouse, probe_id: str) -> set[tuple[Any, ...]]:
 def _find_new(
     warehouse: Warehouse, probe_id: str, jobs: Sequence[Job], chosen: Batch
 ) -> list[tuple[Job, dict[int, float]]]:
-    """The documents of a batch that the probe has not asked, a job of these alone for each task.
+    """The documents of a batch that the probe has not asked, as one job for each task.
 
-    Raises InputError for one that the task does not have.
+    Raises InputError for a document that the task does not have.
     """
     left = {(*place, doc_id) for place, documents in chosen.items() for doc_id in documents}
     left -= _find_asked(warehouse, probe_id)
@@ -152,7 +155,7 @@ def _find_new(
 def _ask_batch(
     extraction: Extraction, probe_id: str, batch: Sequence[tuple[Job, dict[int, float]]], folder: Path
 ) -> None:
-    """Asks the documents of a batch, and commits what the model said to them."""
+    """Asks the documents of a batch, and commits the model's answers."""
     warehouse, model = extraction.warehouse, extraction.model
     total = sum(len(job.task.documents) + len(documents_alone(job.task)) for job, _ in batch)
     done, seconds = 0, 0.0
@@ -183,7 +186,8 @@ def _ask_batch(
 def _ask_task(
     extraction: Extraction, probe_id: str, job: Job, folder: Path, done: int, total: int
 ) -> tuple[Shard, dict[str, Any]]:
-    """What the model says to the documents of one task in a batch, and what `probe_answers` says of all."""
+    """The model's answers to the documents of one task in a batch, and the common columns of
+    `probe_answers`."""
     warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
     check(extraction, job)
     paid = engine if isinstance(engine, PaidEngine) else None

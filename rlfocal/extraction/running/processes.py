@@ -1,4 +1,4 @@
-"""A process of its own for every job: nothing it does to memory, the GPU or itself affects the next one."""
+"""Runs every job in a process of its own: what it does to memory or the GPU does not affect the next job."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ class StoppedError(RunError):
 
 
 def check_not_stopped() -> None:
-    """Called by a job between two pieces of work. Raises StoppedError if its process was asked to stop."""
+    """Raises StoppedError if this process was asked to stop. A job calls it between two pieces of work."""
     if _is_to_stop.is_set():
         raise StoppedError("it was asked to stop")
 
 
 class _JobEnd(str):
-    """A job's last message: why it failed, or nothing."""
+    """A job's last message: the reason why it failed, if it did."""
 
 
 class Processes:
-    """Processes that run side by side, one per name; they and all they started die with the caller.
+    """Processes that run side by side, one per name; they and all they started end with the caller.
 
-    `on_event(name, event)` is called here for everything that a job sends. `preload`: modules to import
-    before processes fork; the first call decides. `seconds`: how long each may take before it is stopped.
+    `on_event(name, event)` is called in this process for everything that a job sends. `preload`: modules to
+    import before processes fork; the first call decides. `seconds`: how long each process may take before it
+    is stopped.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Processes:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Kills the processes still running."""
+        """Kills the processes that still run."""
         for _, process in self._running.values():
             _kill(process)
 
@@ -85,7 +86,7 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Runs `job(send, *arguments)`, in `environment` beside the caller's own.
+        """Starts `job(send, *arguments)` in a process, with `environment` added to the caller's own.
 
         The lease passes to the process, which imports the job's modules only once it has its environment.
         """
@@ -93,7 +94,8 @@ class Processes:
         self._until[name] = monotonic() + self._seconds
 
     def stop(self, names: Iterable[str], reason: str, *, at_once: bool) -> None:
-        """Asks processes to stop once what they are at is done, or ends them; `reason` is why they ended."""
+        """Asks processes to stop after their current piece of work, or ends them `at_once`; `reason` is then
+        why they ended."""
         for name in names:
             _, process = self._running[name]
             if process.pid is not None and (at_once or name not in self._stopped):
@@ -107,7 +109,8 @@ class Processes:
     def wait(self, seconds: float | None = None) -> dict[str, str | None]:
         """Waits until a process sends something or ends, at most `seconds`.
 
-        Returns those that ended, by name, with None or the reason in one sentence why they ended early.
+        Returns, by name, the processes that ended, with None or the reason in one sentence why they ended
+        early.
         """
         # The sentinel too: a grandchild may hold the connection open after its parent's death.
         ends = [
@@ -143,11 +146,11 @@ def run_each(
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
 
-    Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
-    sentence why the process ended early. Processes and all they started die with the caller. `preload`:
-    modules to import before processes fork; the first call decides. `seconds`: how long each may take before
-    it is stopped. `gpus`: what gives each process GPUs, which are then all that it sees; a job that fits
-    overtakes those that need more than are free.
+    Calls `on_event(name, event)` in this process for everything that a job sends. Returns, by name, None or
+    the reason in one sentence why the process ended early. Processes and all they started end with the
+    caller. `preload`: modules to import before processes fork; the first call decides. `seconds`: how long
+    each may take before it is stopped. `gpus`: the placement that gives each process GPUs, which are then all
+    that it sees. A job that fits overtakes those that need more than are free.
     """
     waiting = dict(arguments)
     ended: dict[str, str | None] = {}
@@ -173,7 +176,7 @@ def run_each(
 
 
 def _keep_budget(processes: Processes, gpus: Placement, just_ended: Iterable[str]) -> None:
-    """Stops the processes that use GPUs where their budget is nearly used up."""
+    """Stops the processes that use GPUs where their GPU-hours are nearly used up."""
     for name in just_ended:
         gpus.end(name)
     if gpus.budget is not None and gpus.budget.is_ending:
@@ -182,21 +185,22 @@ def _keep_budget(processes: Processes, gpus: Placement, just_ended: Iterable[str
 
 
 def start_fork_server(preload: Sequence[str]) -> None:
-    """Imports modules for the processes to come while the caller goes on; the first call decides."""
+    """Imports modules for later processes while the caller goes on; the first call decides which."""
     with _fork_server(preload):
         forkserver.ensure_running()
 
 
 @contextlib.contextmanager
 def _fork_server(preload: Sequence[str]) -> Iterator[None]:
-    """A fork server that is started inside imports these modules, and ends with this process."""
+    """Runs the block so that a fork server started inside imports these modules, and ends with this
+    process."""
     with _starting, _main_hidden(), _fork_servers_environment(), _deaf_to_ctrl_c():
         multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, *preload])
         yield
 
 
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _JobEnd | None:
-    """Passes on what has arrived; returns the last message, if it has arrived."""
+    """Passes arrived events to `on_event`; returns the job's last message, if it has arrived."""
     while (event := _receive(connection)) is not None:
         if isinstance(event, _JobEnd):
             return event
@@ -218,7 +222,8 @@ def _finish(connection: Connection, process: BaseProcess) -> None:
 
 
 def _kill(process: BaseProcess) -> None:
-    """Ends a process and all that it started: an engine's own processes would keep the GPU's memory."""
+    """Ends a process and all that it started, because an engine's own processes would keep the GPU's
+    memory."""
     if process.pid is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -260,7 +265,8 @@ def _start(
 
 @contextlib.contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started here inherits a blocked SIGINT: the parent ends its children, so no tracebacks."""
+    """Blocks SIGINT for processes started inside: the parent ends its children, so they print no
+    tracebacks."""
     resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -271,7 +277,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Children need nothing from the caller's __main__; importing it again could run a script twice."""
+    """Hides the caller's __main__ from children: importing it again could run a script twice."""
     main = sys.modules["__main__"]
     hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
@@ -313,10 +319,12 @@ def _die_with_parent() -> None:
 
 @contextlib.contextmanager
 def _fork_servers_environment() -> Iterator[None]:
-    """A fork server started inside ends with this process, and imports nothing from the working directory.
+    """Sets the environment so that a fork server started inside ends with this process, and imports nothing
+    from the working directory.
 
-    Python's own notices its owner's death only between two forks, not during seconds of imports; and up to
-    Python 3.12 it takes a user's warehouse.py or datasets.py there for what it is told to import.
+    Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
+    Up to Python 3.12 it also takes a user's warehouse.py or datasets.py there for the module that it should
+    import.
     """
     asked = {FORK_SERVER_OWNER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
     before = {name: os.environ.get(name) for name in asked}

@@ -34,12 +34,15 @@ from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
 ENGINE_MODULES = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
-"""Modules imported once for all processes of a backend; a Llama's import what every model needs."""
+"""By backend, the modules that are imported once for all its processes.
+
+A Llama's imports are what every model needs.
+"""
 
 
 @dataclass(frozen=True)
 class ModelOutcome:
-    """What extraction did for one model."""
+    """The outcome of an extraction for one model."""
 
     model: str
     committed: tuple[ExtractedPartition, ...]
@@ -50,7 +53,7 @@ class ModelOutcome:
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What extraction did for a pool."""
+    """The outcome of an extraction for a pool."""
 
     outcomes: tuple[ModelOutcome, ...]
     seconds: float
@@ -65,12 +68,12 @@ class ExtractionReport:
 
     @property
     def n_skipped(self) -> int:
-        """Partitions that were committed already."""
+        """The number of partitions that were committed already."""
         return sum(len(o.skipped) for o in self.outcomes)
 
     @property
     def n_docs(self) -> int:
-        """Documents answered in this run, counted once per model."""
+        """The number of documents answered in this run, counted once per model."""
         return sum(c.n_docs for c in self.committed)
 
 
@@ -93,17 +96,17 @@ def extract(
 ) -> ExtractionReport:
     """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
 
-    `pool` is a pool's name, its YAML file, or what `load_pool` returns; `location` is what `open_warehouse`
-    takes; `rlfocal extract --help` describes the others. On GPUs, as many models run as there are GPUs for,
+    `pool` is a pool's name, its YAML file, or what `load_pool` returns. `location` is what `open_warehouse`
+    takes. `rlfocal extract --help` describes the others. On GPUs, as many models run as there are GPUs for,
     and at most `jobs` where that is given. `limit` takes the first documents of every task; a longer
-    committed partition stays. A task whose documents differ from those that other models answered is
-    refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
-    `on_progress` is called with each event of `rlfocal.extraction.running.events`. Models that fail are in
-    the report's `missing`, and the others continue.
+    committed partition stays. A task whose documents differ from those that other models answered is refused.
+    With `replace_documents`, the first commit deletes all models' answers to the old ones. `on_progress` is
+    called with each event of `rlfocal.extraction.running.events`. Models that fail are in the report's
+    `missing`, and the others continue.
 
     Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
-    benchmark is not available. Engines run in processes of their own: call it under
-    `if __name__ == "__main__":`.
+    benchmark is not available. Engines run in processes of their own: call it under `if __name__ ==
+    "__main__":`.
     """
     chosen = (pool if isinstance(pool, PoolSpec) else load_pool(str(pool))).choose(models, benchmarks)
     chosen = chosen.with_unconditional() if unconditional else chosen
@@ -132,10 +135,10 @@ def extract_model(
     budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> ModelOutcome:
-    """Extracts what is missing of one model; `jobs` is how many such calls share the cores.
+    """Extracts the missing partitions of one model; `jobs` is how many such calls share the cores.
 
-    `seconds`: how long its process may take before it is stopped; what it has not committed is missing.
-    `budget`: GPU-hours that it shares with other such calls.
+    `seconds`: how long its process may take before it is stopped; partitions that it has not committed stay
+    missing. `budget`: GPU-hours that it shares with other such calls.
     """
     if not plan.is_lasting:  # the hub may answer now
         with open_warehouse(location) as warehouse:
@@ -164,7 +167,10 @@ def run_extraction(
     budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[ModelOutcome]:
-    """Runs one process per model that has jobs, at most `jobs` at a time. One outcome per plan, in order."""
+    """Runs one process per model that has jobs, at most `jobs` at a time.
+
+    Returns one outcome per plan, in order.
+    """
     start_log()
     refused = [failure for plan in plans for failure in plan.refused]
     events: list[Event] = [*refused]
@@ -216,7 +222,10 @@ def run_jobs(
     budget: GPUBudget | None = None,
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
-    any; what it calls and returns is as in `run_each`."""
+    any.
+
+    Calls `on_event` and returns as `run_each` does.
+    """
     gpus = find_gpus_of(backend)
     downloads = Downloads(models) if gpus else None  # no GPU waits for a download
     widths = {model.model: 0 if model.is_closed else model.tensor_parallel for model in models}
@@ -232,7 +241,8 @@ def run_jobs(
 
 
 def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:
-    """Begins what engines import, and then other modules, in the server that their processes fork from."""
+    """Starts importing the engines' modules, and then others, in the server that their processes fork
+    from."""
     if preloaded := _list_preloads(backend, find_gpus_of(backend)):
         start_fork_server((*preloaded, *and_then))
 
@@ -248,14 +258,17 @@ def default_jobs(backend: str) -> int:
 
 
 def find_gpus_of(backend: str) -> tuple[Device, ...]:
-    """The GPUs that engines of a backend may use here; a server's are its own."""
+    """The GPUs that engines of a backend may use here; none where a server has its own."""
     return () if backend in ("openai", "chat") else find_gpus()
 
 
 def _outcome(
     plan: MissingWork, ended: str | None, lasting: Collection[str], events: Sequence[Event]
 ) -> ModelOutcome:
-    """Every partition is committed, skipped or missing. `lasting`: reasons that another try would meet."""
+    """The outcome of one model: every partition is committed, skipped or missing.
+
+    `lasting`: reasons that another try would meet again.
+    """
     model = plan.model.model
     everything = [(task.benchmark, task.task) for task in plan.tasks]
     wanted = everything if plan.reason else [(job.task.benchmark, job.task.task) for job in plan.jobs]
@@ -275,7 +288,7 @@ def _outcome(
 
 
 def cores() -> int:
-    """CPU cores available to this process."""
+    """The number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,5 @@
-"""What one model's process does: start the engine once, answer every missing task, commit whole ones."""
+"""The process of one model: it starts the engine once, answers every missing task, and commits whole
+tasks."""
 
 from __future__ import annotations
 
@@ -62,14 +63,14 @@ MISSING_ANSWER_ADVICE = {
     "max_completion_tokens in engine_args: {chat: {body: ...}}",
     "filtered": "; leave the benchmark out for this model, or ask a service that does not filter it",
 }
-"""What to do about a kind of reason."""
+"""By kind of reason, what to do about documents without an answer."""
 ALONE_SUFFIX = " alone"
 """Part of the identity of shards whose documents are choices after an empty prompt."""
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """A model, loaded when the first partition needs it, and where its answers go."""
+    """A model, loaded when the first partition needs it, and the warehouse for its answers."""
 
     spec: ModelSpec
     backend: str
@@ -87,7 +88,10 @@ class Extraction:
 
     @cached_property
     def engine(self) -> Engine:
-        """Starting it takes minutes. HopelessError if it is slower than its kind and must not be."""
+        """The engine, loaded on first use, which takes minutes.
+
+        Raises HopelessError if it is slower than others and must not be.
+        """
         engine = start_engine(self.spec, self.backend, self.threads)
         if engine.slower is not None:
             says = f"{engine.slower} ({self._slower_hours(engine)})"
@@ -105,12 +109,12 @@ class Extraction:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the engine runs."""
+        """Whether the engine is loaded."""
         return "engine" in vars(self)
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """What every partition's record says: model, backend, settings, versions."""
+        """The columns of every partition's record: model, backend, settings, versions."""
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
         checked = tokenizer_for(self.backend, self.spec)
         tokenizer = {} if checked is None else {"tokenizer": checked.digest}
@@ -124,7 +128,7 @@ class Extraction:
 
     @cached_property
     def probed(self) -> set[tuple[Any, ...]]:
-        """Benchmark and task of the partitions of which a probe asked documents before."""
+        """Benchmark and task of the partitions of which probes asked documents before."""
         rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
         return set(self.warehouse.rows(rows, [self.model]))
 
@@ -138,7 +142,7 @@ def extract_jobs(
     threads: int,
     stop_if_slower: bool = False,
 ) -> None:
-    """Runs in the model's own process. For each job it sends Progress, then one other event."""
+    """Extracts jobs, in the model's own process. For each job it sends Progress, then one other event."""
     from warehouse import open_warehouse
 
     benchmarks: dict[str, list[Job]] = {}
@@ -163,8 +167,10 @@ def extract_jobs(
 def _run(
     extraction: Extraction, batch: Batch, jobs: Sequence[Job], left: list[Job], *, wait: bool = False
 ) -> bool:
-    """Answers the jobs of one benchmark, and takes them from those that are left; False if another process
-    has the benchmark's lock and `wait` is not set."""
+    """Answers the jobs of one benchmark, and removes them from `left`.
+
+    Returns False if another process has the benchmark's lock and `wait` is not set.
+    """
     benchmark = jobs[0].task.benchmark
     if not batch.lock(benchmark, wait=wait):
         return False
@@ -188,7 +194,7 @@ def _run(
 
 
 def _weights(model: ModelSpec) -> dict[str, Any]:
-    """What the entry says of the weights; of files and adapters where it names one."""
+    """The entry's description of its weights, with files and adapters where it names some."""
     on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
     return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
 
@@ -196,8 +202,10 @@ def _weights(model: ModelSpec) -> dict[str, Any]:
 def _answer_job(
     extraction: Extraction, key: PartitionKey, job: Job, there: PartitionRecord | None
 ) -> AnsweredPartition | Event:
-    """Answers a partition of which `there` is committed, unless another run has since this one was planned:
-    under its lock, before anything is loaded for it."""
+    """Answers a partition, unless another run has committed it since `there` was read.
+
+    That is checked under the benchmark's lock, before anything is loaded.
+    """
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
     if is_covered(job, there):
@@ -256,7 +264,7 @@ def answer(
     total: int | None = None,
     may_lack: float = MAX_UNANSWERED_SHARE,
 ) -> Shard:
-    """The rows of a job. The engine answers only documents of which no answer is kept.
+    """The rows of a job. The engine answers only documents without a kept answer.
 
     `done` of `total` documents were answered before; None: the job's are all. `may_lack`: the share of its
     documents that may be left without an answer.
@@ -291,7 +299,7 @@ def answer(
 
 
 def documents_alone(task: TaskDocuments) -> list[Document]:
-    """What is also scored after an empty prompt."""
+    """The choices of a task as documents that are scored after an empty prompt."""
     return documents_of_choices(task.documents) if task.unconditional else []
 
 
@@ -305,7 +313,8 @@ def _answer_in_shards(
     total: int,
     may_lack: float,
 ) -> Shard:
-    """The rows of some documents, from their shards if saved; `done` of `total` were answered before."""
+    """The rows of some documents, from shards where these are saved; `done` of `total` were answered
+    before."""
     schema = CHOICE_SCHEMA if task.sampling is None else PASS_SCHEMA
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
@@ -335,7 +344,7 @@ def _answer_in_shards(
 
 
 def _explain_unanswered(missing: Mapping[int, str], done: int, n_documents: object) -> str:
-    """Why a task fails that has too many documents without an answer."""
+    """Why a task fails: too many of its documents have no answer."""
     [(first, reason), *_] = missing.items()
     by = "" if n_documents is None else f" from {n_documents}"
     return (
@@ -345,7 +354,8 @@ def _explain_unanswered(missing: Mapping[int, str], done: int, n_documents: obje
 
 
 def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
-    """Groups by position alone, so that a resumed run asks exactly what an uninterrupted one would ask."""
+    """Groups of documents by position alone, so that a resumed run makes the same requests as an
+    uninterrupted one."""
     for start in range(0, len(documents), size):
         yield documents[start : start + size]
 
@@ -372,7 +382,7 @@ def _ask(
 def _think(
     engine: Engine, thinking: ThinkingSpec, task: TaskDocuments, model: str, documents: Sequence[Document]
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of answers after traces, and those of the traces."""
+    """The rows of answers after traces, and the rows of the traces."""
     about = task, model, documents
     traces = list(engine.think(documents, thinking, task.sampling))
     if task.sampling is None:

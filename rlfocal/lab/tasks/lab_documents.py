@@ -1,4 +1,4 @@
-"""What lm-eval calls for the documents of the embedded tasks."""
+"""The functions that lm-eval calls for the documents of the embedded tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The figures of a board: a module enters its own by `@board_figure`, and the page and the export show it."""
+"""The figures of a board: a module registers its own by `@board_figure`, and the page and the export show
+it."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its words."""
+    """A figure with its title, caption and description."""
 
     chart: InitVar[alt.TopLevelMixin]
     """The chart, in the colours of `rlfocal.report.figures.style`."""
     title: str
     """The figure's title, one sentence."""
     caption: str
-    """What it shows, and how to read it."""
+    """The figure's caption: what it shows, and how to read it."""
     description: str
     """The figure's main numbers in words, for readers who do not see it."""
     name: str = ""
@@ -44,7 +45,7 @@ _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 
 def board_figure(place: float) -> Callable[[Draw], Draw]:
-    """Registers the function below, whose name is the figure's; figures are sorted by place."""
+    """Registers the decorated function as a figure of its name; figures are sorted by place."""
 
     def enter(draw: Draw) -> Draw:
         _FIGURES[draw.__name__] = (place, draw)

@@ -1,4 +1,4 @@
-"""Accuracy over cost: who is on the Pareto front."""
+"""The figure of accuracy over cost, with its Pareto front."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def _chart(
     unit: str,
     priced: bool,
 ) -> alt.LayerChart:
-    """RL-Focal's methods are told apart by their shapes, `named_ones` by their names; hovering shows all."""
+    """The chart.
+
+    RL-Focal's methods differ in shape, `named_ones` have their names, and hovering shows all.
+    """
     kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
     ours = [kind for kind in kinds if kind not in (BUDGETS, OTHER_METHODS, SINGLES)]
     looks = {kind: (ACCENT, SHAPES[place % len(SHAPES)]) for place, kind in enumerate(ours)}
@@ -124,7 +127,8 @@ def _chart(
 
 
 def cost_scale(costs: Sequence[float]) -> alt.Scale:
-    """Logarithmic where costs span more than a factor of eight; linear where a model is free."""
+    """A scale of costs: logarithmic where they span more than a factor of eight, linear where a model is
+    free."""
     low, high = min(costs), max(costs)
     if high > 8 * low > 0:
         spare = (high / low) ** 0.08
@@ -134,7 +138,7 @@ def cost_scale(costs: Sequence[float]) -> alt.Scale:
 
 
 def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
-    """What is drawn last is on top: RL-Focal's methods."""
+    """The points of the chart. The last are drawn on top: RL-Focal's methods."""
     points: list[dict[str, Any]] = [
         {"name": s.model, "kind": SINGLES} | _place(s.cost if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
         for s in board.singles
@@ -158,7 +162,7 @@ def _place(paid: float | None, accuracy: float, stderr: float, n_asked: float) -
 
 
 def _front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What nothing else is both cheaper and more accurate than, by rising cost."""
+    """The points of the Pareto front, by rising cost: nothing else is both cheaper and more accurate."""
     front: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: (p["cost"], -p["accuracy"])):
         if not front or point["accuracy"] > front[-1]["accuracy"]:

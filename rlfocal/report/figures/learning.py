@@ -1,4 +1,4 @@
-"""How RL-Focal's methods learned: mean and range over seeds, by episode, or by stage where that is how."""
+"""The figure of learning curves: mean and range over seeds, by episode or, for staged training, by stage."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TITLES = {
     "online": "online",
 }
 ASKING = {"decider", "joint"}
-"""Phases in which the Decider learns."""
+"""The phases in which the Decider learns."""
 
 
 @board_figure(place=3)
 def learning(warehouse: Warehouse, board: Board) -> Figure | None:
-    """The learning curves; None if RL-Focal was not evaluated, or its training was not kept."""
+    """The learning curves; None if RL-Focal was not evaluated, or its training history is not stored."""
     panels, ends = [], []
     for standing in board.ours:
         for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
@@ -51,7 +51,8 @@ def learning(warehouse: Warehouse, board: Board) -> Figure | None:
 def curves(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """The points of each phase of the runs in `training_history`, phases in the order of training.
 
-    Where agents were trained per task, their mean. A stage stands at the models that have answered.
+    For agents trained per task, they are means over tasks. A stage is placed at the number of models that
+    have answered.
     """
     by_phase: dict[str, list[dict[str, Any]]] = {}
     for phase, episode, accuracy, low, high, asked, least, most in warehouse.rows(

@@ -1,4 +1,4 @@
-"""Diversity against accuracy of every pool, with the pools that RL-Focal chose."""
+"""The figure of accuracy over diversity for every pool, with the pools that RL-Focal chose."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _point(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
-    """Of thousands: what others have in common is left out, and members are places in `models`."""
+    """The point of one pool.
+
+    There are thousands, so common fields are left out, and members are positions in `models`.
+    """
     members = [models.index(model) for model in pool.models if model in models]
     diversity, accuracy = _round(pool.focal_diversity, 4), _round(pool.plurality_accuracy, 4, 100)
     point = {"m": members, "d": diversity, "a": accuracy}

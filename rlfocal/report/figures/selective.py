@@ -1,4 +1,4 @@
-"""Risk over coverage: how many answers are wrong if only the likeliest are given."""
+"""The figure of risk over coverage: how many answers are wrong if only the likeliest are given."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlfocal.statistics.selective import RiskCoverage, risk_coverage
 from warehouse import Warehouse
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4])
-"""The dashes of RL-Focal's methods, used in turn."""
+"""The line styles of RL-Focal's methods, used in turn."""
 N_CURVE_POINTS = 100
-"""Steps drawn of each curve."""
+"""The number of steps drawn of each curve."""
 MIN_COVERAGE = 0.02
-"""Coverage below which a curve is noise."""
+"""The coverage below which a curve is noise."""
 
 
 @board_figure(place=4)
@@ -83,7 +83,7 @@ def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCover
 
 
 def _thin_steps(curve: RiskCoverage) -> list[tuple[float, float, float]]:
-    """Threshold, coverage and risk of evenly chosen steps."""
+    """Threshold, coverage and risk of evenly spaced steps."""
     places = np.flatnonzero(curve.coverage >= MIN_COVERAGE)
     places = (
         places[np.linspace(0, len(places) - 1, min(N_CURVE_POINTS, len(places))).round().astype(int)]

@@ -19,13 +19,13 @@ LIGHT_COLOURS = {
     "blue": "#2b5c8a",
     "third": "#5d6b1f",
 }
-"""What the colours are in files, and on a page by day."""
+"""By name, the colours in files, and on a page by day."""
 PAPER, INK, MUTED_COLOUR, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT_COLOURS)
 SANS = 'Inter, "Helvetica Neue", "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 720, 370
-"""Pixels; the page fits the width to the window."""
+"""The pixels of a figure; the page fits the width to the window."""
 MAX_LABEL_PIXELS = 190
-"""Pixels of a label on an axis or in a legend; a longer one ends in dots."""
+"""The most pixels of a label on an axis or in a legend; a longer one ends in dots."""
 
 _TEXT = {
     "labelFont": SANS,
@@ -75,11 +75,14 @@ CHART_CONFIG: dict[str, Any] = {
 }
 
 _NAMED_DATA: dict[str, list[dict[str, Any]]] = {}
-"""Rows by the name that charts know them by: Altair would check every cell, at a millisecond a row."""
+"""By the name that charts use, rows of data.
+
+As values, Altair would check every cell, at a millisecond a row.
+"""
 
 
 def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
-    """Data of a chart, with numbers as short as their digits say anything."""
+    """Data of a chart; numbers have no more digits than are significant."""
     short_rows = [{key: _round(value) for key, value in row.items()} for row in values]
     name = f"data-{sha256(json.dumps(short_rows).encode()).hexdigest()[:12]}"
     _NAMED_DATA[name] = short_rows
@@ -91,17 +94,17 @@ def percent_axis(field: str, title: str = "accuracy on test documents, %", **mor
 
 
 def number_tooltip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
-    """What hovering shows of a number."""
+    """The field of a tooltip that shows a number."""
     return alt.Tooltip(field, type="quantitative", title=title, format=format)
 
 
 def text_tooltip(field: str, title: str) -> alt.Tooltip:
-    """What hovering shows of words."""
+    """The field of a tooltip that shows words."""
     return alt.Tooltip(field, type="nominal", title=title)
 
 
 def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
-    """The chart as Vega-Lite, with its alternative in words."""
+    """The chart as a Vega-Lite specification, with its description in words."""
     made: dict[str, Any] = chart.to_dict(validate=False)
     made.pop("config", None)
     names = dict.fromkeys(re.findall(r'"name": "(data-[0-9a-f]{12})"', json.dumps(made)))
@@ -111,7 +114,7 @@ def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
 def apply_colours(
     drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT_COLOURS, background: str = PAPER
 ) -> dict[str, Any]:
-    """A spec that stands alone, with these colours for the page's variables."""
+    """A specification that needs no page: these colours replace the page's variables."""
     text = json.dumps({**drawn, "config": CHART_CONFIG | {"background": background}})
     for name, colour in colours.items():
         text = text.replace(f"var(--{name})", colour)
