@@ -1,4 +1,7 @@
-"""Published rivals of RL-Focal; importing this registers them, which rlfocal does where it is installed."""
+"""Published rivals of RL-Focal.
+
+Importing this package registers them, which rlfocal does where it is installed.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules

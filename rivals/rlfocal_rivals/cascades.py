@@ -1,4 +1,4 @@
-"""Rivals that ask one model several times, or several in turn until they are sure or agree."""
+"""Rivals that ask one model several times, or several models in turn until they are sure or agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import plurality
 
 DYLAN_TEAM_SIZE = 4
-"""DyLAN: models in a team, unless a size is given."""
+"""The number of models in DyLAN's team, unless a size is given."""
 N_SAMPLES = 40
 
 
@@ -44,10 +44,11 @@ N_SAMPLES = 40
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade(MethodBase):
-    """Stops at the first model whose share of passes for its own answer reaches its threshold."""
+    """Asks models in turn, and stops at the first whose share of samples for its own answer reaches its
+    threshold."""
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
-    """Thresholds tried per model."""
+    """The number of thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         return [fit_cascade(train, top_probability_of, self.points)]
@@ -66,15 +67,15 @@ class SelfConsistencyCascade(MethodBase):
 )
 @dataclass(frozen=True)
 class FrugalGPT(MethodBase):
-    """Model k is accepted where 1 - g_k < τ_k, else the next is asked; the last is always accepted.
+    """Accepts model k where 1 - g_k < τ_k, and asks the next one otherwise; the last is always accepted.
 
-    g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are searched for
-    the highest train accuracy at a mean cost within the budget; Nelder-Mead refines the best. Here model k is
-    accepted where g_k >= 1 - τ_k.
+    g_k(x, a) is the probability that k's answer a is right. All ordered triples and a grid of thresholds are
+    searched for the highest train accuracy at a mean cost within the budget. Nelder-Mead refines the best. In
+    this code, model k is accepted where g_k >= 1 - τ_k.
     """
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
-    """Thresholds tried per model."""
+    """The number of thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         scorer = RightByOutput.fit(train, answer_features)
@@ -82,19 +83,19 @@ class FrugalGPT(MethodBase):
 
 
 def answer_features(documents: Dataset, model: int) -> Floats:
-    """(T, 3) top probability, margin, entropy."""
+    """(T, 3) features of a model's answers: top probability, margin, entropy."""
     parts = [measure(documents, model) for measure in (top_probability_of, margin_of, entropy_of)]
     return np.column_stack(parts)
 
 
 def margin_of(documents: Dataset, model: int) -> Floats:
-    """(T,) by how much the likeliest slot's probability exceeds the next."""
+    """(T,) the likeliest slot's probability minus the next one's."""
     ranked = np.sort(documents.probs[:, model], axis=1)
     return ranked[:, -1] - ranked[:, -2] if ranked.shape[1] > 1 else ranked[:, -1]
 
 
 def entropy_of(documents: Dataset, model: int) -> Floats:
-    """(T,) entropy of a model's distribution, in nats."""
+    """(T,) the entropy of a model's distribution, in nats."""
     p = documents.probs[:, model]
     nats: Floats = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
     return nats
@@ -116,15 +117,15 @@ def entropy_of(documents: Dataset, model: int) -> Floats:
 )
 @dataclass(frozen=True)
 class Dylan(MethodBase):
-    """The models with the highest importance on train, asked in an order drawn anew per document.
+    """Asks the models with the highest importance on train, in an order drawn anew for each document.
 
     Importance of model a: Σ over train documents of [a agrees with the plurality of all] / the number that
-    do: the paper's backward pass where the last round is also the first. It reads no labels.
+    do. It is the paper's backward pass where the last round is also the first. It reads no labels.
     """
 
     size: int = DYLAN_TEAM_SIZE
     order: Annotated[str, ("random", "importance")] = "random"
-    """Or "importance": the most important first."""
+    """"random", or "importance": the most important model first."""
 
     @property
     def seeded(self) -> bool:
@@ -147,13 +148,13 @@ def importance(documents: Dataset) -> Floats:
 
 @dataclass(frozen=True)
 class FirstRound:
-    """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal."""
+    """Asks the n models of a team in turn, until they agree: more than ⌊2n/3⌋ replies are equal."""
 
     ranked: Ints
     """(N,) positions of all models, the most important first."""
     size: int
     seed: int | None
-    """Seed of the random order; None: the most important first."""
+    """The seed of the random order; None: the most important model first."""
     train: Dataset
     """The train documents on which the mean number of models asked is counted, for budgets."""
 
@@ -198,9 +199,9 @@ class FirstRound:
 )
 @dataclass(frozen=True)
 class MoreAgents(MethodBase):
-    """The answer with the most of N draws; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
+    """The answer with the most of N samples; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
 
-    With many draws, this tends to the model's own likeliest answer.
+    With many samples, this tends to the model's own likeliest answer.
     """
 
     samples: int = N_SAMPLES
@@ -213,7 +214,7 @@ class MoreAgents(MethodBase):
 
 @dataclass(frozen=True)
 class SampledVote:
-    """The majority of draws from one model's distribution."""
+    """Answers by the majority of samples from one model's distribution."""
 
     model: int
     """The position of the model."""
@@ -226,10 +227,10 @@ class SampledVote:
 
 
 def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answers:
-    """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
+    """The slot with the most of `samples` draws from distributions (T, C); ties: the lowest.
 
-    Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a
-    vote there is no answer. The probability is the winner's share of all draws.
+    If probabilities sum to less than 1, the rest is the share of samples without an answer. Such draws do not
+    vote, and without a vote there is no answer. The answer's probability is the winner's share of all draws.
     """
     missing = np.maximum(1 - shares.sum(axis=1, keepdims=True), 0)
     chances = np.hstack([shares, missing])

@@ -1,4 +1,5 @@
-"""Routers by clusters of train questions, and how often each model was right in them."""
+"""Routers by clusters of train questions: a model's score is how often it was right in the question's
+clusters."""
 
 from __future__ import annotations
 
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DISTANCE_DECAY = 9.0
-"""How fast a cluster's weight falls with its distance from the question."""
+"""The factor on similarity in the softmax that weighs clusters; the higher, the more the nearest counts."""
 
 
 class NearClusters(NamedTuple):
     """The clusters nearest to each of T questions."""
 
     positions: Ints
-    """(T, k) their positions, the nearest first; -1 where the encoder knows no word of the question."""
+    """(T, k) the positions of the clusters, the nearest first; -1 where the encoder knows no word of the
+    question."""
     similarity: Floats
-    """(T, k) cosine or inner product of the question's vector, of length 1, and their centres"""
+    """(T, k) the cosine or inner product of the question's vector, of length 1, with the clusters' centres"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,15 @@ class Clusters:
     centres: Floats
     """(K, D) the centre of each cluster"""
     sizes: Floats
-    """(K + 1,) questions in each; last, in all of train"""
+    """(K + 1,) the number of questions in each cluster; last, in all of train"""
     means: Floats
-    """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
+    """(K + 1, N) each model's accuracy in each cluster; last, on all of train, for position -1"""
 
     def find_nearest(self, e: Floats, k: int = 1, *, by_product: bool = False) -> NearClusters:
-        """To vectors (T, D). `by_product`: by the inner product with the centres as they are, so that tight
-        clusters lead."""
+        """The clusters nearest to vectors (T, D).
+
+        `by_product`: by the inner product with the centres as they are, so that tight clusters come first.
+        """
         neighbours = find_nearest((products if by_product else cosines)(self.centres, e), k)
         return NearClusters(
             np.where(neighbours.known[:, None], neighbours.positions, -1), neighbours.similarity
@@ -61,9 +65,11 @@ class Clusters:
 
 
 def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
-    """At most k clusters of the vectors X (n, D), at most one per distinct one, by K-means with a fixed seed
-    and ten starts, on one thread, so that sums are the same everywhere; `right` (n, N): which models were
-    right."""
+    """At most k clusters of the vectors X (n, D), and at most one per distinct vector.
+
+    They are made by K-means with a fixed seed and ten starts, on one thread, so that sums are the same
+    everywhere. `right` (n, N): which models were right.
+    """
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.cluster import KMeans
 
@@ -77,7 +83,7 @@ def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
 
 
 def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
-    """The inner products with the centres, whose lengths count, unlike in `cosines`."""
+    """Yields the inner products of vectors with the centres, whose lengths count, unlike in `cosines`."""
     yield slice(0, len(e)), (unit(e) @ centres.T).round(9)
 
 
@@ -94,10 +100,10 @@ def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
 )
 @checked
 class Avengers(MethodBase):
-    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
+    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j of the question.
 
-    rank_jm counts from 0 the models with a higher mean correctness in cluster j (ties: the alphabetically
-    first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
+    rank_jm is the number of models with a higher accuracy in cluster j (ties: the alphabetically first
+    leads). p is the softmax of 9 e(x) · c_j, the inner products with the clusters' centres.
     """
 
     clusters: Annotated[PositiveInt, Range(2, 100, log=True)] = 30
@@ -129,11 +135,12 @@ class RankedRouter:
         return ask(calls, picked, self.mix(questions, self.clusters.means))
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        """(T, N)"""
+        """(T, N) the scores of the models, means of their reciprocal ranks in the nearest clusters."""
         return self.mix(questions, reciprocal_ranks(self.clusters.means))
 
     def mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
-        """(T, N) mean of clusters' values (K + 1, N) over the nearest, with softmax weights by similarity."""
+        """(T, N) the mean of clusters' values (K + 1, N) over the nearest, with softmax weights by
+        similarity."""
         near = self.clusters.find_nearest(vectors_of(self.encoder, questions), self.nearest, by_product=True)
         weights = np.exp(
             DISTANCE_DECAY * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True))
@@ -154,8 +161,8 @@ class RankedRouter:
 class AvengersPro(Avengers):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
 
-    Models rank by α · accuracy + (1 - α) · cheapness: accuracy min-max scaled over the models of a cluster,
-    cheapness 1 - price / the highest price; a model of unknown price counts as the dearest.
+    Models rank by α · accuracy + (1 - α) · cheapness. Accuracy is min-max scaled over the models of a
+    cluster. Cheapness is 1 - price / the highest price; a model of unknown price counts as the dearest.
     """
 
     alpha: Share = 0.7
@@ -195,13 +202,13 @@ class MixedRouter(RankedRouter, PricedRouter):
 
 
 def reciprocal_ranks(values: Floats) -> Floats:
-    """(K, N) 1 / (rank + 1) within each row, the highest value ranking 0; ties: the first leads."""
+    """(K, N) 1 / (rank + 1) within each row; the highest value has rank 0; ties: the first leads."""
     order = np.argsort(-values.round(9), axis=1, kind="stable")
     return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
 
 
 def scale_rows(values: Floats) -> Floats:
-    """(K, N) min-max scaled per row; 0 where all are equal."""
+    """(K, N) values, min-max scaled per row; 0 where all are equal."""
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
     return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
 
@@ -211,10 +218,10 @@ def scale_rows(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class PricedEstimator(QuestionRouter):
-    """An estimator beside which prices may count."""
+    """An estimator of accuracies, from which prices may be subtracted."""
 
     price_weight: float = 0.0
-    """λ: how much accuracy a cent per 1,000 queries is worth."""
+    """λ: the accuracy that a cent per 1,000 queries is worth."""
 
     def weigh_price(self, train: Dataset) -> float:
         if self.price_weight:
@@ -231,15 +238,14 @@ class PricedEstimator(QuestionRouter):
 class HierShrink(PricedEstimator):
     """Asks argmax_m b2_m - λ · price_m.
 
-    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
-    is the size of the question's cluster (of 20 or of 100), m the mean correctness in it, ȳ that on all of
-    train, and s = 24.
+    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s). n is the size of the
+    question's cluster (of 20 or of 100), m the mean correctness in it, ȳ that on all of train, and s = 24.
     """
 
     coarse: Annotated[PositiveInt, Range(2, 50, log=True)] = 20
     fine: Annotated[PositiveInt, Range(20, 300, log=True)] = 100
     strength: Annotated[PositiveFloat, Range(1.0, 200.0, log=True)] = 24.0
-    """s: how many documents the level above counts for."""
+    """s: the number of documents that the level above counts for."""
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
         levels = [fit_clusters(X, right, k) for k in (self.coarse, self.fine)]
@@ -257,7 +263,7 @@ def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floa
 
 
 _SHARPNESS = 10.0
-"""How strongly a map begins by following the distances to the clusters' centres."""
+"""How strongly a map follows the distances to the clusters' centres at the start."""
 
 
 @question_router(
@@ -269,10 +275,11 @@ _SHARPNESS = 10.0
 )
 @checked
 class UniRoute(Descent, PricedEstimator):
-    """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
+    """Asks argmin_m Φ(x) · Ψ_m + λ · price_m; Ψ_m (K,) are model m's error rates on K-means clusters of
+    train.
 
-    Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with
-    map=kmeans, 1 at the nearest cluster. A model is added by its Ψ alone.
+    Φ(x) is softmax(A e(x) + a), learnt by the cross-entropy of 1 - Φ(x) · Ψ_m with who was right. With
+    map=kmeans it is 1 at the nearest cluster. A model is added by its Ψ alone.
     """
 
     clusters: Annotated[PositiveInt, Range(5, 100, log=True)] = 30
@@ -308,7 +315,7 @@ class UniRoute(Descent, PricedEstimator):
 
 
 def mapped_means(clusters: Clusters, logits: Floats) -> Floats:
-    """(T, N) 1 - Φ(x) · Ψ_m of every model, Φ the softmax of logits (T, K)."""
+    """(T, N) 1 - Φ(x) · Ψ_m of every model; Φ is the softmax of logits (T, K)."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     means: Floats = shares / shares.sum(axis=1, keepdims=True) @ clusters.means[:-1]
     return means

@@ -36,9 +36,9 @@ from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
 UNKNOWN_GOLD = "unknown right answer"
-"""Stands for the gold answer if none is given and no answer graded right says anything."""
+"""Stands for the gold answer if none is given and no answer that was graded right has a text."""
 CONFIDENTIAL_BENCHMARKS = ("gpqa", "hle")
-"""Data sets whose authors ask that no question is published."""
+"""Data sets whose authors ask that no question be published."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Answer:
     score: float | None
     """1: right; 0: wrong; None: not graded"""
     texts: tuple[str, ...]
-    """Canonical forms of it, the most exact first; empty: it said nothing."""
+    """The canonical forms of the answer, the most exact first; empty if there is none."""
     text: str | None
     question: str
     gold: str | None = None
@@ -61,7 +61,7 @@ class Answer:
 
 
 def forms(*texts: str | None) -> tuple[str, ...]:
-    """The canonical forms of texts, each once, in order; those without an answer left out."""
+    """The canonical forms of texts, each once, in order; texts without an answer are left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
@@ -77,7 +77,7 @@ SCORES_SCHEMA = pa.schema(
 
 
 def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
-    """Rows of docs and of scores; and the tasks left out, as some of their scores lie between 0 and 1.
+    """Rows of docs and of scores; and the tasks left out, because some of their scores lie between 0 and 1.
 
     Raises InputError where two models' rows of a document have another question or gold answer.
     """
@@ -104,13 +104,13 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
 
 
 def most_common_answer(answers: Sequence[Answer]) -> str:
-    """What most right answers say; ties: the alphabetically first."""
+    """The text that most right answers have; ties: the alphabetically first."""
     counts = Counter(answer.texts[0] for answer in answers if answer.score and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def grade(value: Any, where: str) -> float | None:
-    """A score as pandas and JSON write it; None if it is missing. Raises InputError for what is none."""
+    """A score as pandas and JSON write it; None if it is missing. Raises InputError for another value."""
     if value is None or value != value or value == "":
         return None
     text = str(value).strip().lower()
@@ -136,9 +136,9 @@ _STATED_ANSWER = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 
 
 def read_routerbench(path: Path) -> list[Answer]:
-    """An eval_name becomes a task, a document's place in the order of sample_id its number.
+    """The answers in a RouterBench table: an eval_name is a task, and documents are numbered by sample_id.
 
-    Raises InputError for a pickle, which would run any code in it, and for a table that is none of these.
+    Raises InputError for a pickle, which would run any code in it, and for another table.
     """
     rows = read_rows(path)
     models = sorted(
@@ -174,7 +174,7 @@ def _response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answe
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV or Parquet file. Raises InputError for any other."""
+    """The rows of a CSV or Parquet file. Raises InputError for another file."""
     try:
         if path.suffix.lower() == ".parquet":
             table = pa.parquet.read_table(path)
@@ -198,7 +198,7 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 
 
 def unwrap(cell: Any) -> str:
-    """RouterBench keeps texts in lists, which CSV holds as Python writes them."""
+    """The text in a cell: RouterBench keeps texts in lists, which CSV holds as Python writes them."""
     value = cell
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
@@ -233,7 +233,11 @@ _TIME_SUFFIX = re.compile(r"\d{8}_\d{6}$")
 
 
 def read_llmrouterbench(folder: Path) -> list[Answer]:
-    """The latest run of every model on every DATASET/SPLIT, which becomes a task DATASET-SPLIT; no demos."""
+    """The answers in LLMRouterBench's results: the latest run of every model on every DATASET/SPLIT, without
+    demos.
+
+    DATASET/SPLIT becomes a task DATASET-SPLIT.
+    """
     answers: list[Answer] = []
     for path in latest_runs(folder):
         content = json.loads(path.read_bytes())
@@ -251,7 +255,10 @@ def read_llmrouterbench(folder: Path) -> list[Answer]:
 
 
 def latest_runs(folder: Path) -> Iterator[Path]:
-    """A file for each folder of runs. Raises InputError if there is none, or one is not of LLMRouterBench."""
+    """Yields the latest file of each folder of runs.
+
+    Raises InputError if there is none, or one is not of LLMRouterBench.
+    """
     runs: dict[Path, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob("*.json")):
         try:
@@ -289,7 +296,7 @@ def _record(value: Mapping[str, Any], keys: tuple[str, str], model: str, where: 
 
 
 def _text(value: Any) -> str | None:
-    """Text as it is; some data sets' answers are lists or objects."""
+    """A text as it is, other values as text, because some data sets' answers are lists or objects."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -297,7 +304,10 @@ def _text(value: Any) -> str | None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: both files are written; 2: the logs were refused, with a reason on stderr."""
+    """Converts logs by the command line.
+
+    Exit code 0: both files are written; 2: the logs were refused, with a reason on stderr.
+    """
     parser = ArgumentParser("python -m rlfocal_rivals.convert", description=__doc__.partition("\n")[0])
     parser.add_argument("format", choices=["routerbench", "llmrouterbench"])
     parser.add_argument("logs", type=Path, help="RouterBench's table, or LLMRouterBench's results/bench")

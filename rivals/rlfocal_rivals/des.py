@@ -1,4 +1,4 @@
-"""Dynamic ensemble selection: the models that were right on similar train documents."""
+"""Dynamic ensemble selection: weighs models by how often they were right on similar train documents."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from rlfocal.statistics.votes import soft_vote
 N_NEIGHBOURS = 50
 """The number of nearest train documents."""
 Weigh = Callable[[Floats], Floats]
-"""(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
+"""A function from documents' vectors (T, D) to models' weights (T, N), which are not negative and sum to
+1."""
 
 
 class DesAlgorithm(NamedTuple):
-    """An algorithm and its properties."""
+    """An algorithm of dynamic ensemble selection, with its properties."""
 
     fit: Callable[[Floats, Dataset, int], Weigh]
-    """Takes the vectors of the train documents, train itself, and the number of neighbours."""
+    """A function of the vectors of the train documents, train itself, and the number of neighbours."""
     votes: bool
-    """Whether its weights apply to votes instead of probabilities."""
+    """Whether the weights apply to votes instead of probabilities."""
 
 
 def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
-    """Competences by a fitted deskit.base.KNNBase or deskit.LWSEU."""
+    """The weights by a fitted deskit.base.KNNBase or deskit.LWSEU."""
 
     def weigh(vectors: Floats) -> Floats:
         weights = router.predict_weights(vectors)
@@ -44,7 +45,8 @@ def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
 
 
 def _weigh_by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
-    """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
+    """The fit of a deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right
+    slot."""
 
     def fit(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
@@ -70,7 +72,8 @@ def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 
 def _weigh_above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
-    """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
+    """The weights of DES-P (Woloszynski et al., 2012): of the models right more often than chance, or of
+    all."""
     classes = SlotClasses.from_dataset(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
@@ -91,7 +94,7 @@ class SlotClasses:
 
     n_slots: int
     more: bool
-    """Adds a class for no answer, then one that no model gives: the label where no slot is right."""
+    """Whether to add a class for no answer, and one that no model gives: the label where no slot is right."""
 
     @classmethod
     def from_dataset(cls, train: Dataset) -> SlotClasses:
@@ -103,7 +106,7 @@ class SlotClasses:
         return self.n_slots + 2 * self.more
 
     def probs(self, documents: Dataset) -> Floats:
-        """(T, N, classes)"""
+        """(T, N, classes) the models' probabilities of the classes."""
         given = np.pad(documents.probs, ((0, 0), (0, 0), (0, self.n_slots)))[..., : self.n_slots]
         if not self.more:
             return given
@@ -111,7 +114,7 @@ class SlotClasses:
         return np.concatenate([given, none, np.zeros_like(none)], axis=2)
 
     def labels(self, train: Dataset) -> Ints:
-        """(T,)"""
+        """(T,) the class of the right slot of each train document."""
         return np.where(train.labels >= 0, train.labels, self.n_slots + 1)
 
 
@@ -143,15 +146,15 @@ COMPETENCES: Mapping[str, DesAlgorithm] = {
 class DynamicSelection(MethodBase):
     """Weighs models by their competence among the nearest train documents.
 
-    knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
-    per neighbour that a model is right on; ola: the one right on most; dews: softmax of the mean probability
-    of the right slot, over models with at least half the best one's; lwse: non-negative least squares from
-    probabilities to labels; des_p: those right more often than chance.
+    knora_e: those right on all of them, or else on as many of the nearest as any model is. knora_u: one vote
+    per neighbour that a model is right on. ola: the one right on most. dews: softmax of the mean probability
+    of the right slot, over models with at least half the best one's. lwse: non-negative least squares from
+    probabilities to labels. des_p: those right more often than chance.
     """
 
     name: str
     neighbours: str = "outputs"
-    """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
+    """"text": asks the selected models alone. "outputs" or "both": asks all of them first."""
     nearest: Annotated[int, Range(3, 200, log=True)] = N_NEIGHBOURS
     encoder: str = TFIDF
 

@@ -36,16 +36,17 @@ INITIAL_RATING = 1500.0
 class Eagle(MethodBase):
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
-    Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
-    where only b is, else 1/2. All models meet on each document. A rating is the mean over all comparisons;
-    local ones start from the global ones. For a question without a known word, only the global ratings count.
+    Elo: R_a and R_b move by ± K (S - E), with E = 1 / (1 + 10^((R_b - R_a) / 400)). S = 1 where only a is
+    right, 0 where only b is, else 1/2. All models meet on each document. A rating is the mean over all
+    comparisons; local ratings start from the global ones. For a question without a known word, only the
+    global ratings count.
     """
 
     neighbours: Annotated[PositiveInt, Range(5, 200, log=True)] = 20
     global_share: Annotated[Share, Range(0.0, 1.0)] = 0.5
     """P, the weight of the global ratings"""
     step: Annotated[PositiveFloat, Range(1.0, 128.0, log=True)] = 32.0
-    """K, the step of an ELO update"""
+    """K, the step of an Elo update"""
     encoder: str = TFIDF
     seeded = True
     revision = "3"
@@ -67,18 +68,18 @@ class Eagle(MethodBase):
 
 
 class Games(NamedTuple):
-    """Each model against each other on n documents, in the rounds of a round-robin."""
+    """The games of all models against each other on n documents, in the rounds of a round-robin."""
 
     right: Bools
     """(n, N) which models are right: they beat those that are not, and draw with each other."""
     seats: Ints
-    """(n, N) the models as they sit at the tables, by position."""
+    """(n, N) the position of the model at each seat."""
     place: Ints
-    """(n,) when a document comes, from 0."""
+    """(n,) the place of each document in the order of games, from 0."""
 
 
 def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
-    """A random order of the documents (n, N), and on each of the games."""
+    """The games on documents (n, N): a random order of the documents, and random seats on each."""
     n, n_models = correct.shape
     place = rng.permutation(n)
     return Games(correct, rng.permuted(np.tile(np.arange(n_models), (n, 1)), axis=1), place)
@@ -86,7 +87,7 @@ def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
 
 @lru_cache(maxsize=8)
 def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
-    """The seats that meet, round by round, each pair once and no seat twice in a round (circle method)."""
+    """The seats that meet, round by round; each pair meets once, no seat twice in a round (circle method)."""
     circle, schedule = list(range(n + n % 2)), []
     for _ in range(len(circle) - 1):
         half = len(circle) // 2
@@ -98,8 +99,10 @@ def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
 
 
 def mean_ratings(start: Floats, games: Games, places: Ints, step: float) -> Floats:
-    """(S, N) ratings in S streams of documents (S, k), averaged over the rounds; from `start` (S, N),
-    which is kept where there is none."""
+    """(S, N) ratings after S streams of documents (S, k), averaged over the rounds.
+
+    They begin at `start` (S, N), which stays for an empty stream.
+    """
     ratings, total = start.copy(), np.zeros_like(start)
     schedule = rounds(start.shape[1])
     for documents in places.T:
@@ -124,12 +127,12 @@ def mean_ratings(start: Floats, games: Games, places: Ints, step: float) -> Floa
 
 @dataclass(frozen=True)
 class EagleRouter:
-    """Asks the affordable model with the best rating."""
+    """Asks the model with the best rating among those within the price limit."""
 
     settings: Eagle
     encoder: Encoder
     vectors: Floats
-    """(n, D) of the train questions"""
+    """(n, D) vectors of the train questions"""
     games: Games
     """The games of the models on train questions."""
     overall: Floats
@@ -137,7 +140,7 @@ class EagleRouter:
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     most: float = math.inf
-    """cents per 1,000 queries that a model may cost"""
+    """The most cents per 1,000 queries that a model may cost."""
 
     def decide(self, calls: Calls) -> Answers:
         scores = self.scores(questions_of(calls)).round(9)
@@ -147,9 +150,8 @@ class EagleRouter:
         return ask(calls, picked)
 
     def hold_to_budget(self, budget: Budget) -> EagleRouter | None:
-        """The router of one model a query; in cents, of no model that costs more, as Eagle's budget is per
-        query.
-        """
+        """The router within a budget: in models, itself; in cents, without models that cost more, because
+        Eagle's budget is per query."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         if np.isnan(self.prices).any() or self.prices.min() > budget.amount:
@@ -157,7 +159,7 @@ class EagleRouter:
         return replace(self, most=budget.amount)
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        """(T, N)"""
+        """(T, N) the mixed ratings of the models."""
         neighbours = find_nearest(
             cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours
         )

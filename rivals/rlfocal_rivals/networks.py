@@ -1,6 +1,7 @@
-"""What learns as RL-Focal's agents do, several seeds side by side; the only module that imports their code.
+"""Rivals' networks that are trained as RL-Focal's agents are, several seeds side by side; the only module
+with that code.
 
-It imports torch, which takes seconds, and so is imported where it is used.
+It imports torch, which takes seconds, so other modules import it only where they use it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["WeightPolicies", "fit_mlps", "learn_weights", "mlp_of_each", "rewards", "use_one_thread"]
 
 _INITIAL_SCALE = 0.01
-"""Scale of the last layer's initial weights: at first, all models have almost equal weight."""
+"""The scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
 
 class LinearLayers(nn.Module):
-    """A linear layer for each of S seeds or agents, drawn from its generator."""
+    """A linear layer for each of S seeds or agents, initialised by its own generator."""
 
     def __init__(
         self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
@@ -39,14 +40,14 @@ class LinearLayers(nn.Module):
         self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in each]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(S, B, n_in) -> (S, B, n_out)."""
+        """(S, B, n_out) the layers' outputs, from (S, B, n_in)."""
         return torch.baddbmm(self.bias, x, self.weight)
 
 
 def mlp_of_each(
     sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
 ) -> nn.Sequential:
-    """`mlp` for each of S seeds or agents: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    """The network of `mlp` for each of S seeds or agents: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
     pairs = list(pairwise(sizes))
     layers: list[nn.Module] = []
     for n_in, n_out in pairs[:-1]:
@@ -58,7 +59,7 @@ def mlp_of_each(
 
 
 def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
-    """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
+    """A network for each seed, from distributions (n, F) to one of `n_slots` slots, fitted to labels (n,).
 
     Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
     where documents are too few to hold any out. Each seed draws its own held-out documents, initial weights
@@ -98,7 +99,7 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
 
 
 def _shuffle_rows(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, n) each seed's rows in an order of its own."""
+    """(S, n) the rows of each seed in an order of its own."""
     draws = [torch.randperm(rows.shape[1], generator=generator) for generator in generators]
     return rows.gather(1, torch.stack(draws))
 
@@ -121,7 +122,7 @@ def _take_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> 
 class WeightPolicies(nn.Module):
     """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
 
-    A is 1 or N. A single agent sees the whole state; each of N agents sees the question and its own model's
+    A is 1 or N. A single agent sees the whole state. Each of N agents sees the question and its own model's
     entropy.
     """
 
@@ -135,7 +136,7 @@ class WeightPolicies(nn.Module):
         self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:
-        """(S, B, K + N) -> (S, B, N) mean logits."""
+        """(S, B, N) mean logits, from states (S, B, K + N)."""
         S, B, _ = states.shape
         seen = states
         if self.n_agents > 1:
@@ -154,7 +155,7 @@ class WeightPolicies(nn.Module):
 
     @property
     def spreads(self) -> Tensor:
-        """(S, 1, 1, N)"""
+        """(S, 1, 1, N) the policies' standard deviations."""
         return self.log_spread.exp().view(-1, 1, 1, self.n_models)
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
-"""Rivals that learn online: bandits, of which a label updates only the called model, and experts.
+"""Rivals that learn online: bandits, in which a label updates only the called model, and experts.
 
-An arm is a model; the context x is the question along a few principal directions, plus a constant 1; the
+An arm is a model. The context x is the question along a few principal directions, plus a constant 1. The
 reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
 learned from, θ = A⁻¹ b. Experts see all models' answers: weighted votes that fall with errors, and the recent
 leader.
@@ -28,11 +28,11 @@ from rlfocal.statistics.votes import soft_vote
 
 @dataclass(frozen=True)
 class Arms:
-    """What N arms have learned so far, the older the less.
+    """The state of N arms after the documents so far; older documents count less.
 
-    With each document, A becomes γ A + x xᵀ + (1 - γ) I, B γ² B + x xᵀ + (1 - γ²) I, and b γ b + r x. x and r
-    are 0 for arms that were not called, so that below γ = 1 these become uncertain again. The variance of
-    θ · x is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019), and xᵀ A⁻¹ x at γ = 1.
+    With each document, A becomes γ A + x xᵀ + (1 - γ) I, B becomes γ² B + x xᵀ + (1 - γ²) I, and b becomes γ
+    b + r x. x and r are 0 for arms that were not called, so that below γ = 1 these become uncertain again.
+    The variance of θ · x is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019), and xᵀ A⁻¹ x at γ = 1.
     """
 
     matrices: Floats
@@ -71,7 +71,7 @@ class Arms:
         return np.asarray(np.maximum(along_context, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
-        """Adds one document."""
+        """Updates an arm with one document's reward; the others forget."""
         for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):
             parts *= gamma
             parts += (1 - gamma) * np.eye(len(context))
@@ -83,20 +83,20 @@ class Arms:
 
 
 Discount = Annotated[float, Field(gt=0, le=1)]
-"""γ; at 1 nothing is forgotten."""
+"""γ, the factor on older labels with each new one; at 1 nothing is forgotten."""
 Score = Callable[[Arms, Floats], Floats]
-"""(N,) the score of each arm in a context (K,)."""
+"""A function of the arms and a context (K,), which returns the score of each arm (N,)."""
 
 
 @dataclass(frozen=True)
 class Bandit(MethodBase):
-    """What the bandits share. By default, arms first learn from train."""
+    """The settings that all bandits share. By default, arms first learn from train."""
 
     encoder: str = TFIDF
     directions: Annotated[int, Range(4, 64, log=True)] = 16
-    """Number of principal directions of the questions."""
+    """The number of principal directions of the questions."""
     warm_start: bool = True
-    """Whether every arm first learns from every train document; otherwise arms start from scratch."""
+    """Whether every arm first learns from every train document; if not, arms start without data."""
     gamma: Discount = 1.0
 
     @abstractmethod
@@ -140,13 +140,14 @@ class Gambler:
 
 
 def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
-    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a 1."""
+    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a constant
+    1."""
     along = directions.encode(texts)
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
 def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], Made]:
-    """Registers a bandit."""
+    """Registers a bandit as a method."""
     more: dict[str, Any] = {"protocols": ("online",), "fewest_models": 2, "has_budgets": False}
     return question_router(name, asks, source=source, differs=differs, **more)
 
@@ -185,7 +186,8 @@ class LinUcb(Bandit):
 )
 @checked
 class Thompson(Bandit):
-    """Calls argmax_m t_m · x, t_m drawn from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹); only the called model learns."""
+    """Calls argmax_m t_m · x, with t_m drawn from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹); only the called model
+    learns."""
 
     v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.5
     """The standard deviation of a reward, which is 0 or 1."""
@@ -210,7 +212,7 @@ class Thompson(Bandit):
 )
 @checked
 class DiscountedLinUcb(LinUcb):
-    """LinUCB whose labels fade with age."""
+    """LinUCB in which older labels count less."""
 
     alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 0.5
     """α, the weight of uncertainty in a model's favour."""
@@ -225,10 +227,11 @@ class DiscountedLinUcb(LinUcb):
 )
 @checked
 class DiscountedThompson(Thompson):
-    """Thompson sampling whose labels fade with age."""
+    """Thompson sampling in which older labels count less."""
 
     v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.25
-    """The standard deviation of a reward, of which forgetting keeps more uncertain."""
+    """The standard deviation of a reward; it is lower than in `Thompson`, because forgetting keeps arms more
+    uncertain."""
     gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
 
 
@@ -251,11 +254,13 @@ LEARNING_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 )
 @checked
 class Hedge(MethodBase):
-    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
+    """Votes with weights: w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
 
     rate: NonNegativeFloat = 0.0
-    """η; 0: the one of `LEARNING_RATES` whose votes are right most often in a pass over train. Ties: the
-    smallest."""
+    """η, the rate; 0: the one of `LEARNING_RATES` whose votes are right most often in a pass over train.
+
+    Ties: the smallest.
+    """
     share: Annotated[float, Field(ge=0, lt=1), Range(1e-4, 0.3, log=True)] = 0.01
     """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
 
@@ -274,7 +279,7 @@ class Hedge(MethodBase):
 
 @dataclass(frozen=True)
 class Hedger:
-    """Answers the weighted plurality. Ties as in a soft vote."""
+    """Answers the weighted plurality. Ties go as in a soft vote."""
 
     log_weights: Floats
     """(N,) ln w, the weights after train"""
@@ -286,7 +291,8 @@ class Hedger:
         return Answers(vote(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
-        """Each label shows which models were right, as all are asked."""
+        """Answers a stream, with new weights after each label, which shows which models were right, because
+        all are asked."""
         log_weights = self.log_weights
         for turn in stream:
             turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))
@@ -294,7 +300,7 @@ class Hedger:
 
 
 def reweigh(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Floats:
-    """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
+    """(N,) ln w, normalised, after one document on which the models in `wrong` (N,) were wrong."""
     # In logarithms: a weight that underflowed to 0 could never rise again.
     left = log_weights - rate * wrong
     left = left - float(np.logaddexp.reduce(left))
@@ -305,7 +311,9 @@ def reweigh(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Flo
 
 def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
     """(T + 1, N) ln w before each of T documents and after the last, from which models were wrong (T, N).
-    Starts uniform."""
+
+    Starts uniform.
+    """
     every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
     for row in wrong:
         every.append(reweigh(every[-1], row, rate, share))
@@ -339,7 +347,7 @@ class SlidingWindowLeader(MethodBase):
     """Asks the model that was right most often on the last labels."""
 
     window: Annotated[PositiveInt, Range(20, 2000, log=True)] = 200
-    """Number of labels in the window."""
+    """The number of labels in the window."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:
         return [Follower(train.correct[-self.window :], self.window)]
@@ -347,7 +355,7 @@ class SlidingWindowLeader(MethodBase):
 
 @dataclass(frozen=True)
 class Follower:
-    """Answers with the leader of the window. Ties: the alphabetically first."""
+    """Answers as the leader of the window does. Ties: the alphabetically first."""
 
     before: Bools
     """(W, N) which models were right on the last W train documents; W is at most the window"""
@@ -358,7 +366,9 @@ class Follower:
         return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
-        """Calls the other models after each answer, as a label shows only which of the called ones were
+        """Answers a stream.
+
+        After each answer it calls the other models, because a label shows only which called models were
         right.
         """
         last = list(self.before)

@@ -1,6 +1,7 @@
 """Constant pools: the same few models for every document, chosen on train.
 
-By the accuracy of their vote, by their held-out likelihood, or by what their votes tell of the right answer.
+They are chosen by the accuracy of their vote, by their held-out likelihood, or by what their votes tell of
+the right answer.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class ConstantVote:
 
 
 class Vote(PoolFusion):
-    """A fusion that has nothing to learn."""
+    """A fusion without parameters."""
 
     @abstractmethod
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
-        """(T,) slots."""
+        """(T,) the answered slots of the pool, from the outputs of its members."""
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return ConstantVote(self, pool)
@@ -49,7 +50,7 @@ class Vote(PoolFusion):
 
 @constant_pool("best_plurality", "plurality", "the plurality")
 class PluralityFusion(Vote):
-    """The slot that most members predict."""
+    """Answers the slot that most members predict."""
 
     enumerable = 20_000
 
@@ -62,7 +63,7 @@ class PluralityFusion(Vote):
 
 @constant_pool("best_soft_vote", "soft vote", "the highest mean probability")
 class SoftVoteFusion(Vote):
-    """The slot with the members' highest mean probability."""
+    """Answers the slot with the members' highest mean probability."""
 
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
         return soft_vote(documents.probs, pool, documents.kind)
@@ -76,22 +77,22 @@ Members = tuple[int, ...]
 
 
 class PoolCriterion(Protocol):
-    """What a pool is chosen by, fitted on train, and how its members are then fused."""
+    """The criterion by which a pool is chosen, fitted on train, and the fusion of its members."""
 
     def score_members(self, members: Members) -> float: ...
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """From the outputs of the members."""
+        """The fused answers, from the outputs of the members."""
         ...
 
 
 @dataclass(frozen=True)
 class ConstantPool(MethodBase):
-    """Grown greedily from no models, each time by the one that makes the pool worth most."""
+    """A constant pool, grown greedily from no models, each time by the one that raises the criterion most."""
 
     chosen_by: Callable[[Dataset], PoolCriterion]
     size: int = 0
-    """Models in the pool; 0: as many as help, up to LARGEST."""
+    """The number of models in the pool; 0: as many as help, up to MAX_POOL_SIZE."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GrownPool]:
         choice, amount = self.chosen_by(train), float(self.size or MAX_POOL_SIZE)
@@ -115,16 +116,16 @@ class GrownPool:
         return self.choice.answer(outputs, self.members)
 
     def hold_to_budget(self, budget: Budget) -> GrownPool | None:
-        """Grown within the budget; None if it cannot pay for any model."""
+        """The pool grown within the budget; None if it cannot pay for any model."""
         members = grow(self.choice.score_members, budget.costs(self.prices), budget.amount, MAX_POOL_SIZE)
         return GrownPool(self.choice, members, self.prices) if members else None
 
 
 def grow(score: Callable[[Members], float], cost: Floats, amount: float, largest: int | None) -> Members:
-    """Adds models one by one, each time the one that makes the pool worth most among those still affordable.
+    """The members of a pool, added one by one: each time the affordable model that raises the score most.
 
     `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no
-    model makes the pool worth more; without, it goes on as far as `amount` allows. Ties: the first model.
+    model raises the score; without, it goes on as far as `amount` allows. Ties: the first model.
     """
     pool: Members = ()
     worth_now, spent = -math.inf, 0.0
@@ -149,7 +150,10 @@ ChosenBy = TypeVar("ChosenBy", bound=Callable[[Dataset], PoolCriterion])
 
 
 def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[ChosenBy], ChosenBy]:
-    """Registers what constant pools are chosen by: a function of train. `more`: fields of the entry."""
+    """Registers constant pools chosen by a criterion, the decorated function of train.
+
+    `more`: fields of the entry.
+    """
 
     def enter(chosen_by: ChosenBy) -> ChosenBy:
         answer_policy(
@@ -173,10 +177,10 @@ _MIN_SHARE = 1e-3  # lower bound on shares, so that an answer no member gave has
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Σ_t log(mean over members m of p_m(right slot)), out-of-fold on train.
+    """The criterion Σ_t log(mean over members m of p_m(right slot)), out of fold on train.
 
-    For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: there p_m is the
-    share of passes times its mean for the right answer. Temperatures come from a grid.
+    For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: their p_m is the
+    share of samples times its mean for the right answer. Temperatures come from a grid.
     """
 
     scales: Floats
@@ -189,7 +193,7 @@ class Likelihood:
         return round(float(total), 9)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """The slot with the highest mean calibrated probability."""
+        """Answers the slot with the highest mean calibrated probability."""
         pool = np.isin(np.arange(len(outputs.models)), members)
         calibrated = np.where(pool[:, None], _calibrate(outputs, self.scales), 0.0)
         mean = calibrated.sum(axis=1) / max(len(members), 1)
@@ -207,7 +211,8 @@ class Likelihood:
     needs=("log-probs",),
 )
 def calibrate(train: Dataset) -> Likelihood:
-    """Of the T documents, those that have a right slot count; the t-th of them is in fold t mod FOLDS."""
+    """The criterion, calibrated on the documents with a right slot; the t-th of them is in fold t mod the
+    number of folds."""
     rows = train.rows(train.labels >= 0)
     fold = np.arange(len(rows)) % LIKELIHOOD_FOLDS
     if train.kind == "answers":
@@ -234,7 +239,8 @@ def _calibrate(documents: Dataset, scales: Floats) -> Floats:
 
 
 def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
-    """(T, N, C) of the log-probs divided by a temperature; -inf where there is no slot."""
+    """(T, N, C) the log-softmax of the log-probs divided by a temperature; -inf where the slot does not
+    exist."""
     from scipy.special import log_softmax
 
     exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None, None]
@@ -252,9 +258,10 @@ def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
 )
 @dataclass(frozen=True)
 class Information:
-    """I(Y; X_S), which a model m raises by I(Y; X_m | X_S).
+    """The criterion I(Y; X_S), which a model m raises by I(Y; X_m | X_S).
 
-    One observation per document and slot: Y, whether the slot is right, and X_m, whether m predicts it.
+    There is one observation per document and slot: Y is whether the slot is right, and X_m whether m predicts
+    it.
     """
 
     train: Dataset
@@ -263,7 +270,7 @@ class Information:
         return round(mutual_information(*self._read_votes(members)), 12)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """The slot whose pattern of votes was most often right on train."""
+        """Answers the slot whose pattern of votes was right most often on train."""
         exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
         chance = np.where(exists, self.chances(members)[_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
@@ -273,7 +280,7 @@ class Information:
         return Answers(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def chances(self, members: Members) -> Floats:
-        """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all right slots."""
+        """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1); share is that of all right slots."""
         pattern, is_right = self._read_votes(members)
         seen = np.bincount(pattern, minlength=2 ** len(members))
         right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))

@@ -32,7 +32,7 @@ from pydantic import Field
 from rlfocal.methods.knn import NeighbourScores, cosines, find_nearest, mean_over
 
 Predict = Callable[[Floats], Floats]
-"""(T, N) what is expected of every model on T questions, from their vectors (T, D)."""
+"""A function from questions' vectors (T, D) to the expected score of every model (T, N)."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,10 @@ class QuestionRouter(MethodBase):
         return True
 
     def weigh_price(self, train: Dataset) -> float:
-        """How much of f a cent per 1,000 queries is worth. Raises InputError if a price that counts is
-        unknown."""
+        """How much of f a cent per 1,000 queries is worth.
+
+        Raises InputError if prices count and one is unknown.
+        """
         return 0.0
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
@@ -72,7 +74,7 @@ class QuestionRouter(MethodBase):
 
 @dataclass(frozen=True)
 class PredictedScorer(ModelScorer):
-    """What is expected of every model."""
+    """A scorer whose scores are the estimator's predictions for each model."""
 
     encoder: Encoder
     predict: Predict
@@ -93,10 +95,10 @@ _DIFFERENCES = (
 
 @dataclass(frozen=True)
 class PricedRegression(QuestionRouter):
-    """A regression of scikit-learn for each model, and how much a right answer is worth."""
+    """A regression of scikit-learn for each model, with what a right answer is worth."""
 
     willingness: Worth = math.inf
-    """W, the worth of a right answer beside prices"""
+    """W, what a right answer is worth, in the unit of prices."""
 
     def weigh_price(self, train: Dataset) -> float:
         if math.isfinite(self.willingness):
@@ -105,7 +107,7 @@ class PricedRegression(QuestionRouter):
 
     @abstractmethod
     def regressor(self, seed: int) -> object:
-        """A regression of scikit-learn, unfitted."""
+        """An unfitted regression of scikit-learn."""
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
         # scikit-learn takes a second to import, and listing the methods must not.
@@ -128,13 +130,13 @@ class PricedRegression(QuestionRouter):
 )
 @checked
 class MLPRegressors(PricedRegression):
-    """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
+    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is scikit-learn's network, fitted to m's correctness."""
 
     hidden: Annotated[PositiveInt, Range(25, 200, log=True)] = 100
-    """units of the hidden layer"""
+    """The number of units of the hidden layer."""
     rate: Annotated[PositiveFloat, Range(1e-4, 1e-2, log=True)] = 1e-3
     epochs: PositiveInt = 50
-    """at most; fitting ends when the loss stops falling"""
+    """The most epochs; fitting ends earlier when the loss stops falling."""
     decay: Annotated[NonNegativeFloat, Range(1e-6, 1e-2, log=True)] = 1e-4
     """L2 penalty on the weights"""
     seeded = True
@@ -154,7 +156,7 @@ class MLPRegressors(PricedRegression):
 )
 @checked
 class SupportVectors(PricedRegression):
-    """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
+    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is a linear support vector regression of m's correctness."""
 
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C, the weight of errors against that of the weights' length"""
@@ -172,12 +174,12 @@ class SupportVectors(PricedRegression):
 
 
 MIN_STEPS = 600
-"""Minimum number of steps, so that learning on few documents does not stop too early."""
+"""The minimum number of steps, so that learning on few documents does not stop too early."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How long and how fast a network learns, by Adam on mini-batches of documents."""
+    """Settings of Adam on mini-batches of documents: how long and how fast a network learns."""
 
     epochs: Annotated[int, Range(3, 30, log=True)] = 10
     batch: int = 128
@@ -197,9 +199,9 @@ def descend(
     batch: int = 0,
     anneals: bool = True,
 ) -> None:
-    """Minimises, in place, the mean loss over n documents, given by position; `batch`: of them a step.
+    """Minimises, in place, the mean loss over n documents; `loss` takes positions, `batch` of them a step.
 
-    On one thread, so that results are the same everywhere. `anneals`: the rate falls linearly to 0.
+    It runs on one thread, so that results are the same everywhere. `anneals`: the rate falls linearly to 0.
     """
     import torch
 
@@ -222,7 +224,7 @@ def descend(
 
 
 def uniform(*shape: int, generator: Generator, fan_in: int = 0) -> Tensor:
-    """Initial weights, uniform within 1 / √fan_in, by default the first dimension."""
+    """Initial weights, uniform within 1 / √fan_in; fan_in is by default the first dimension."""
     import torch
 
     drawn = torch.empty(shape).uniform_(-1, 1, generator=generator)
@@ -276,7 +278,8 @@ _CARROT_DIFFERENCES = (
 )
 @checked
 class CarrotKNN(Carrot):
-    """Predicts by the mean over k nearest questions: one k for the accuracies of all models, one for costs.
+    """Predicts by the mean over k nearest questions, with one k for the accuracies of all models, and one for
+    costs.
 
     k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
     """
@@ -297,7 +300,8 @@ class CarrotKNN(Carrot):
 def best_k(X: Floats, values: Floats, most: int) -> int:
     """The power of 2 up to `most` with the highest R² of values (n, N) on five folds.
 
-    Of train documents (n, D) in order, not shuffled; R² is averaged over models and folds. Ties: the least.
+    Folds are of train documents (n, D) in order, not shuffled. R² is averaged over models and folds. Ties:
+    the least.
     """
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.metrics import r2_score
@@ -326,7 +330,7 @@ class CarrotLinear(Carrot):
     """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
 
     penalty: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
-    """on squared weights, of either regression"""
+    """The penalty on squared weights, of either regression."""
 
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
         # scikit-learn takes a second to import, and listing the methods must not.

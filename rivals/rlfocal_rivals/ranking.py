@@ -1,6 +1,6 @@
-"""Each distinct answer of the models is a candidate; a ranker compares them in pairs.
+"""Rankers: each distinct answer of the models is a candidate, and a ranker compares candidates in pairs.
 
-By who gave them how surely, or by their texts (LLM-Blender, Jiang et al., 2023).
+They compare by who gave an answer with which probability, or by texts (LLM-Blender, Jiang et al., 2023).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIN_PROBABILITY = 1e-6  # lower bound on probabilities, so that their logarithm
 
 
 class Ranker(Protocol):
-    """Scores s_ij: how much better candidate i of a document is than j."""
+    """A ranker of candidates: its scores s_ij say how much better candidate i of a document is than j."""
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
@@ -36,7 +36,7 @@ class Ranker(Protocol):
 
 @dataclass(frozen=True)
 class RankedPolicy:
-    """Answers the candidate that wins its comparisons: the one with the highest total."""
+    """Answers the candidate with the highest total of comparisons."""
 
     ranker: Ranker
 
@@ -82,8 +82,10 @@ def mark_predictions(documents: Dataset) -> Bools:
 )
 @dataclass(frozen=True)
 class PairwiseLogLinear(MethodBase):
-    """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
-    candidate of one document, in both orders."""
+    """s_ij = w · (f_i - f_j), fitted by the binary cross-entropy of σ(s_ij).
+
+    It is fitted on pairs of a right and a wrong candidate of one document, in both orders.
+    """
 
     inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
     """the inverse strength of the ridge, scikit-learn's C"""
@@ -94,7 +96,7 @@ class PairwiseLogLinear(MethodBase):
 
 @dataclass(frozen=True)
 class FeatureRanker:
-    """s_ij = w · (f_i - f_j), so that the candidate with the highest w · f wins."""
+    """A ranker with s_ij = w · (f_i - f_j), so that the candidate with the highest w · f wins."""
 
     weights: Floats
 
@@ -107,7 +109,7 @@ class FeatureRanker:
 
 
 def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
-    """Logistic regression on differences of features, in units of their standard deviation."""
+    """A ranker by logistic regression on differences of features, in units of their standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
     numbers = features(train)
@@ -126,8 +128,10 @@ def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
 
 
 def features(documents: Dataset) -> Floats:
-    """(T, C, 3 + 2N) for every slot: the share of models that predict it, its mean and its highest
-    probability; then per model whether it predicts the slot, and its log-probability.
+    """(T, C, 3 + 2N) features of every slot.
+
+    They are the share of models that predict it, its mean and its highest probability; then, for each model,
+    whether it predicts the slot, and its log-probability.
     """
     votes = mark_predictions(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)
@@ -142,17 +146,18 @@ Pairs = Ints
 
 PAIR_MARKS = ("<source>", "<candidate1>", "<candidate2>")
 MAX_TOKENS = 512
-"""Tokens of a question with two answers; longer texts lose the end of the question."""
+"""The most tokens of a question with two answers; longer texts lose the end of the question."""
 
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """s_ij: the score of i minus that of j, each from the hidden states at <source> and at its own mark."""
+    """A ranker by texts: s_ij is the score of i minus that of j, each from the hidden states at <source> and
+    at its own mark."""
 
     tokenizer: Any
     encoder: Any
     head: Any
-    """Maps the two states to a score."""
+    """Maps the two hidden states to a score."""
     batch: int
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
@@ -194,7 +199,8 @@ class PairEncoder:
 
 
 def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
-    """One text per row (P, 3) of document and two slots; the question last, so that truncation cuts it."""
+    """A text for each row (P, 3) of document and two slots; the question comes last, so that truncation cuts
+    it."""
     answers = documents.choices if documents.kind == "choices" else documents.slots
     questions = questions_of(documents)
     question, first, second = PAIR_MARKS
@@ -205,7 +211,8 @@ def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
 
 
 def fit_pair_encoder(how: LLMBlender, train: Dataset, pairs: Pairs) -> PairEncoder:
-    """Fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in both orders.
+    """The encoder, fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in
+    both orders.
 
     Raises InputError if the model cannot be loaded, or if questions or choice texts are missing.
     """
@@ -283,10 +290,11 @@ def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
 )
 @dataclass(frozen=True)
 class LLMBlender(MethodBase):
-    """Each distinct answer of the models is a candidate; s_ij scores how much better i is than j.
+    """Ranks the distinct answers of the models by their texts; s_ij scores how much better i is than j.
 
-    Trained by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one document, in
-    both orders. Answers the candidate with the highest Σ_j (s_ij - s_ji), the paper's MaxLogits.
+    It is trained by the binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one
+    document, in both orders. It answers the candidate with the highest Σ_j (s_ij - s_ji), the paper's
+    MaxLogits.
     """
 
     model: str = ""
@@ -295,11 +303,14 @@ class LLMBlender(MethodBase):
     batch: int = 16
     learning_rate: Annotated[float, Range(1e-6, 1e-4, log=True)] = 1e-5
     seed: int = 0
-    """Seed of the encoder's training."""
+    """The seed of the encoder's training."""
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
-        """Raises InputError without a model, for one that cannot be loaded, or texts that are missing."""
+        """Fine-tunes the encoder once.
+
+        Raises InputError without a model, for one that cannot be loaded, and for missing texts.
+        """
         if not self.model:
             raise InputError(
                 "llm_blender reads texts, and no encoder is named; name one, --set llm_blender.model=DIR, or "

@@ -1,9 +1,9 @@
 """RLAE with a single span: weights of all models, set for each document by Gaussian policies trained by PPO.
 
-The paper's process is reduced to one step: the state is the question and each model's entropy, the action a
-logit per model; their softmax gives the weights w; the answer is argmax_c Σ_k w_k q_k(c) and the reward ±1.
-With a single step, GAE is r - V(s), whatever γ and λ. Stored outputs cannot show what models would have said
-after a different first span, so weights cannot change within an answer here.
+The paper's process is reduced to one step. The state is the question and each model's entropy; the action is
+a logit per model, whose softmax gives the weights w. The answer is argmax_c Σ_k w_k q_k(c), and the reward
+±1. With a single step, GAE is r - V(s), whatever γ and λ. Stored outputs cannot show what models would have
+said after a different first span, so weights cannot change within an answer.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rlae(MethodBase):
-    """What the single-agent and the multi-agent form share."""
+    """The settings that the single-agent and the multi-agent form share."""
 
     has_agent_per_model: ClassVar[bool]
-    """Whether each model has its own agent; otherwise one agent sets all weights."""
+    """Whether each model has its own agent; if not, one agent sets all weights."""
     encoder: str = TFIDF
     directions: Annotated[int, Range(4, 64, log=True)] = 16
-    """Principal directions of the questions that the policies see."""
+    """The number of principal directions of the questions that the policies see."""
     hidden: Annotated[int, Range(16, 128, log=True)] = 64
     iterations: int = 300
     batch: int = 512
-    """Documents per iteration."""
+    """The number of documents in an iteration."""
     draws: int = 8
-    """Actions drawn per document."""
+    """The number of actions drawn per document."""
     epochs: Annotated[int, Range(1, 10)] = 4
-    """Gradient steps on each iteration's actions."""
+    """The number of gradient steps on each iteration's actions."""
     clip: float = 0.2
     learning_rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
     spread: Annotated[float, Range(0.1, 3.0, log=True)] = 1.0
@@ -63,13 +63,14 @@ class Rlae(MethodBase):
 
 @dataclass(frozen=True)
 class WeightedPolicy:
-    """Asks all models; answers the highest mean probability, weighted by the policies' means."""
+    """Asks all models; answers the slot with the highest mean probability, weighted by the policies'
+    means."""
 
     directions: Directions
     middle: Floats
     """(K + N,) the mean state on train"""
     scale: Floats
-    """(K + N,) standard deviations"""
+    """(K + N,) the standard deviations of the state on train"""
     weighers: WeightPolicies
 
     def decide(self, calls: Calls) -> Answers:
@@ -98,7 +99,7 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
 )
 @dataclass(frozen=True)
 class RlaePpo(Rlae):
-    """A Gaussian policy over the logits of all weights, from the question and all models' entropies."""
+    """One Gaussian policy over the logits of all weights, from the question and all models' entropies."""
 
     has_agent_per_model: ClassVar[bool] = False
 
@@ -114,6 +115,6 @@ class RlaePpo(Rlae):
 )
 @dataclass(frozen=True)
 class RlaeMappo(Rlae):
-    """N Gaussian policies of one logit each, under a shared reward and a critic on the joint state."""
+    """N Gaussian policies of one logit each, with a shared reward and a critic on the joint state."""
 
     has_agent_per_model: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""RouteLLM's routers: the strong model where it is worth it, the weak one elsewhere."""
+"""RouteLLM's routers: they ask the strong model where it is worth its price, and the weak one elsewhere."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 
 HELD_OUT_DIVISOR = 10
-"""One in this many train documents is held out, to set the threshold."""
+"""One train document in so many is held out, to set the threshold."""
 
 
 class Pair(NamedTuple):
-    """Positions of the models to choose between."""
+    """The positions of the two models to choose between."""
 
     strong: int
-    """The most often right on train of those that cost more than the weak one; ties: the alphabetically
-    first. Where all cost the same: of the others."""
+    """The model that is right most often on train among those that cost more than the weak one; ties: the
+    alphabetically first.
+
+    Where all cost the same, it is chosen among all others.
+    """
     weak: int
-    """The cheapest; ties: the most often right on train."""
+    """The cheapest model; ties: the one that is right most often on train."""
 
 
 def pair_of(train: Dataset) -> Pair:
-    """Raises InputError if there is only one model, or a price is unknown."""
+    """The strong and the weak model. Raises InputError if there is only one model, or a price is unknown."""
     if len(train.models) < 2:
         raise InputError(f"benchmark {train.benchmark!r} has one model; a strong-weak pair needs two")
     if np.isnan(train.prices).any():
@@ -55,20 +58,20 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
-    """The documents to learn from and those to set the threshold on; with fewer than ten, all for both."""
+    """The documents to learn from, and those to set the threshold on; with fewer than ten, all are both."""
     held = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
     return (train.rows(~held), train.rows(held)) if held.any() else (train, train)
 
 
 class StrengthEstimator(Protocol):
-    """P(strong wins | x), by battles on train; only the ranking matters."""
+    """An estimator of P(strong wins | x) from battles on train; only its ranking of questions matters."""
 
     def values(self, questions: tuple[str, ...]) -> Floats:
-        """(T,)"""
+        """(T,) the estimates for questions."""
         ...
 
     def train_values(self) -> Floats:
-        """(n,) of the train questions, held out where that is cheap."""
+        """(n,) the estimates for the train questions, held out where that is cheap."""
         ...
 
 
@@ -77,13 +80,16 @@ class BattleRouter(MethodBase):
     """Asks the strong model where P(strong wins | x) reaches a threshold."""
 
     strong_share: float = -1.0
-    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
+    """The share of strong calls, by a threshold set on train; below 0: the threshold that is most accurate
+    there."""
     encoder: str = TFIDF
 
     @abstractmethod
     def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> StrengthEstimator:
-        """From the train questions, which of the two models were right on them (n, 2), and the strong one's
-        place there."""
+        """The estimator fitted to train questions; `right` (n, 2) says which of the two models were right.
+
+        `strong` is the strong one's column there.
+        """
 
     def split_train(self, train: Dataset) -> tuple[Dataset, Dataset]:
         """The documents to learn from, and those to set the threshold on."""
@@ -107,18 +113,18 @@ class BattleRouter(MethodBase):
 
 
 class Cuts(NamedTuple):
-    """Every split of some train documents by a threshold, from no strong calls to all."""
+    """All splits of some train documents by a threshold, from no strong calls to all."""
 
     thresholds: Floats
-    """(K,) descending, from inf to -inf; midway between two values of the documents"""
+    """(K,) thresholds, descending from inf to -inf; each is midway between two values of the documents"""
     shares: Floats
-    """(K,) shares of documents at or above them, ascending from 0 to 1"""
+    """(K,) the share of documents at or above each threshold, ascending from 0 to 1"""
     gains: Ints
-    """(K,) right answers gained over the weak model alone"""
+    """(K,) the right answers gained over the weak model alone"""
 
 
 def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
-    """The splits of train documents by their values (n,)."""
+    """All splits of train documents by their values (n,)."""
     right = train.correct.astype(np.int64)
     cut, cut_of = np.unique(-values.round(9), return_inverse=True)
     n = np.bincount(cut_of, minlength=len(cut)).cumsum()
@@ -151,9 +157,8 @@ class PairRouter:
         return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
 
     def hold_to_budget(self, budget: Budget) -> PairRouter | None:
-        """The router of one model a query; in cents, with the most accurate threshold within the budget on
-        train.
-        """
+        """The router within a budget: in models, itself; in cents, with the most accurate threshold within
+        the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         strong, weak = (self.prices[model] for model in self.pair)
@@ -186,8 +191,8 @@ class PairRouter:
 class FactorisedBattles(Descent, BattleRouter):
     """P(strong wins) = σ(δ(strong, x) - δ(weak, x)).
 
-    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are
-    right than for those that are not, with Gaussian noise of scale `noise` added to e(x).
+    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are right
+    than for those that are not. Gaussian noise of scale `noise` is added to e(x).
     """
 
     dimensions: Annotated[int, Range(16, 256, log=True)] = 128
@@ -235,7 +240,7 @@ class FactorisedBattles(Descent, BattleRouter):
 
 @dataclass(frozen=True)
 class Deltas:
-    """P(strong wins) by the δ of both models."""
+    """The estimator of P(strong wins) by the δ of both models."""
 
     encoder: Encoder
     towers: Towers
@@ -248,7 +253,7 @@ class Deltas:
         return logistic(delta[:, self.strong] - delta[:, 1 - self.strong])
 
     def train_values(self) -> Floats:
-        """In-sample."""
+        """(n,) the estimates for the train questions, in-sample."""
         return self.values(self.questions)
 
 
@@ -269,7 +274,7 @@ class Deltas:
 class SimilarityWeightedRatings(BattleRouter):
     """P(strong wins) by weighted Bradley-Terry ratings: of two models, its share of the weight of battles.
 
-    Every train question x_i is a battle: a model that alone is right wins; a tie counts as half a win for
+    Every train question x_i is a battle: a model that alone is right wins, and a tie counts as half a win for
     both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10.
     """
 
@@ -285,11 +290,12 @@ class SimilarityWeightedRatings(BattleRouter):
 
 @dataclass(frozen=True)
 class Shares:
-    """The strong model's share of battles, weighted by a question's similarity to train questions."""
+    """The estimator by the strong model's share of battles, weighted by a question's similarity to train
+    questions."""
 
     encoder: Encoder
     vectors: Floats
-    """(n, D) of the train questions"""
+    """(n, D) vectors of the train questions"""
     won: Floats
     """(n,) 1 where the strong model wins, 1/2 in a tie"""
     base: float
@@ -298,7 +304,7 @@ class Shares:
         return self._shares(cosines(self.vectors, vectors_of(self.encoder, questions)))
 
     def train_values(self) -> Floats:
-        """Of each train question, without its own battle."""
+        """(n,) the estimate for each train question, without its own battle."""
         return self._shares(compare_with_others(cosines(self.vectors, self.vectors)))
 
     def _shares(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
@@ -307,7 +313,7 @@ class Shares:
 
 
 def battle_weights(similarity: Floats, base: float) -> Floats:
-    """(T, n) γ^(1 + S), rows summing to 1, from cosines; equal where nothing is similar."""
+    """(T, n) γ^(1 + S) from cosines, with rows that sum to 1; equal where nothing is similar."""
     most = similarity.max(axis=1, keepdims=True)
     # -inf marks a question's similarity to itself, which must not count in its own ratings.
     scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)

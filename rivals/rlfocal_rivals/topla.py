@@ -39,19 +39,18 @@ class Topla(MethodBase):
     """Focal-diversity pruning, then TOPLA-Weighted.
 
     The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
-    focal diversity (Eq 8) and a its plurality's accuracy, both on train: over all teams of at least two if
-    they are at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no
-    mutation).
-    A network with two hidden layers of sigmoids maps what the team says to a slot, by cross-entropy and Adam;
-    the epoch that is best on a held-out part of train is kept. It reads log-probs, centred over a document's
-    choices and standardised on train; of free answers, the shares of passes.
+    focal diversity (Eq 8) and a its plurality's accuracy, both on train. All teams of at least two are tried
+    if they are at most `enumerable`. Otherwise a genetic search chooses (two-point crossover, steady-state
+    selection, no mutation). A network with two hidden layers of sigmoids maps the team's outputs to a slot,
+    by cross-entropy and Adam. The epoch that is best on a held-out part of train is kept. It reads log-probs,
+    centred over a document's choices and standardised on train; for free answers, the shares of samples.
     """
 
     focal_weight: Annotated[float, Range(0.0, 1.0)] = 0.5
     size_penalty: Annotated[float, Range(0.0, 0.3)] = 0.0
-    """0.1 is an option in the group's code."""
+    """The penalty of a team's size; 0.1 is an option in the group's code."""
     enumerable: int = 100_000
-    """Every team of 16 models is tried one by one, in seconds."""
+    """The most teams that are tried one by one: every team of 16 models takes seconds."""
     population: int = 100
     generations: int = 1000
     parents: int = 50
@@ -60,18 +59,23 @@ class Topla(MethodBase):
     learning_rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-3
     batch: int = 64
     few: int = 1000
-    """Fewer train documents than so many are all trained on, for `small_epochs` in batches of `small_batch`:
-    the eighth of them that would be held out is too small to tell epochs apart."""
+    """With fewer train documents, all are trained on, for `small_epochs` in batches of `small_batch`.
+
+    The eighth of them that would be held out is too small to tell epochs apart.
+    """
     small_batch: int = 4
-    """as the authors use for BBH"""
+    """The batch size for few documents, which the authors use for BBH."""
     small_epochs: int = 100
-    """On held-out train documents of BBH's tasks (two folds), 55.1 % are right, and 53.7 % after the best of
-    300 epochs on an eighth held out."""
+    """The number of epochs for few documents.
+
+    On held-out train documents of BBH's tasks (two folds), 55.1 % are right, and 53.7 % after the best of 300
+    epochs on an eighth held out.
+    """
     epochs: int = 300
     patience: int = 200
-    """Epochs without a better held-out accuracy after which training stops."""
+    """Training stops after so many epochs without a better held-out accuracy."""
     validation: float = 0.125
-    """Share of train that is held out: the paper's 10 of 80 %."""
+    """The share of train that is held out: the paper's 10 of 80 %."""
     slots: int = 30
     """The number of the team's most voted free answers that are fused."""
     seeded = True
@@ -91,8 +95,10 @@ class Topla(MethodBase):
         return [fused[seed] for seed in seeds]
 
     def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
-        """(N,) the fittest team of at least two within the budget; None if there is none. Ties: the smaller
-        team, then the alphabetically first."""
+        """(N,) the fittest team of at least two within the budget; None if there is none.
+
+        Ties go to the smaller team, then to the alphabetically first.
+        """
         n, largest = len(train.models), most_affordable(train.prices, budget)
 
         def value(teams: Bools) -> Floats:
@@ -152,7 +158,7 @@ class FusedTeam:
         return Answers(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
 
     def hold_to_budget(self, budget: Budget) -> FusedTeam | None:
-        """The fittest team within the budget, with a newly trained network."""
+        """The fittest team within the budget, with a newly trained network; None if there is none."""
         team = self.method.team(self.train, self.seed, budget)
         if team is None or (team == self.reader.team).all():
             return None if team is None else self
@@ -161,26 +167,26 @@ class FusedTeam:
 
 
 _MIN_PROBABILITY = np.exp(-50.0)
-"""A lower probability counts as this one: its logarithm tells no more."""
+"""Lower probabilities count as this one, because their logarithm tells no more."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What a network reads of a team's outputs."""
+    """Turns a team's outputs into a network's inputs."""
 
     team: Bools
     """(N,) which models are in the team"""
     n_slots: int
-    """only the first of a document's slots"""
+    """The number of a document's first slots that are read."""
     is_log: bool
-    """log-probs, centred over a document's slots; else distributions"""
+    """Whether it reads log-probs, centred over a document's slots; if not, distributions."""
     middle: Floats | float = 0.0
-    """(F,) which is subtracted"""
+    """(F,) what is subtracted from each input"""
     scale: Floats | float = 1.0
-    """(F,) by which figures are multiplied then"""
+    """(F,) the factor on each input after that"""
 
     def read(self, documents: Dataset) -> Floats:
-        """(T, |S| · n_slots) the members' figures side by side, 0 where a document has no such slot."""
+        """(T, |S| · n_slots) the members' outputs side by side, 0 where the slot does not exist."""
         shares = documents.probs[:, self.team, : self.n_slots]
         exists = np.arange(shares.shape[2]) < documents.n_choices[:, None, None]
         exists = np.broadcast_to(exists, shares.shape)
@@ -195,7 +201,7 @@ class Reader:
 
 
 def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
-    """A reader that standardises each figure by its mean and deviation on train; shares of passes stay as
+    """A reader that standardises each input by its mean and deviation on train; shares of samples stay as
     they are."""
     if train.kind == "answers":
         return Reader(team, n_slots, is_log=False)
@@ -206,8 +212,10 @@ def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
 
 
 def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
-    """(T,) the labels, which are slots of the dataset, as the calls number them; -1 where no called
-    model gave the right answer."""
+    """(T,) the labels, which are slots of the dataset, in the numbering of `calls`.
+
+    -1 where no called model gave the right answer.
+    """
     if calls.kind == "choices":
         return labels
     width = int(calls.n_choices.max(initial=0))
@@ -227,8 +235,11 @@ _UNFIT_FITNESS = -99.0
 
 
 def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: float) -> Floats:
-    """(P,) w λ + (1 - w) a - p |S| / N of each team (P, N): λ its focal diversity, Eq (8), a its plurality's
-    accuracy, both on train. A team in which no model ever fails has λ = 1, as in the group's code."""
+    """(P,) the fitness w λ + (1 - w) a - p |S| / N of each team (P, N).
+
+    λ is its focal diversity, Eq (8), and a its plurality's accuracy, both on train. A team in which no model
+    ever fails has λ = 1, as in the group's code.
+    """
     diversity = focal_diversity(train.correct, teams)
     accuracy = plurality_accuracy(train.predictions, train.labels, teams, train.kind)
     value = focal_weight * np.where(np.isnan(diversity), 1.0, diversity) + (1 - focal_weight) * accuracy
@@ -236,9 +247,9 @@ def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: flo
 
 
 def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, seed: int) -> Bools:
-    """(P, N) the fittest teams of n models, by the `value` of teams (P, N), that a genetic search found.
+    """(P, N) the fittest teams of n models that a genetic search found, by the `value` of teams (P, N).
 
-    Smaller ones first. The search starts from teams of `most` models at most on average.
+    Smaller teams come first. The search starts from teams of `most` models at most on average.
     """
     fitness_of_team = dict[tuple[bool, ...], float]()
 
@@ -267,8 +278,8 @@ def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, see
 
 
 def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:
-    """(n_children, N) children of neighbouring parents (P, N): the genes between two points, drawn anew for
-    each, are the second parent's."""
+    """(n_children, N) children of neighbouring parents (P, N): between two points, drawn anew for each, genes
+    are the second parent's."""
     n = parents.shape[1]
     first_parent, second_parent = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
     second_parent[second_parent >= first_parent] += 1

@@ -1,4 +1,5 @@
-"""Routers whose networks tell how likely each model is right: a vector per question against one per model."""
+"""Routers with networks that estimate the probability that each model is right: a vector per question times
+one per model."""
 
 from __future__ import annotations
 
@@ -21,27 +22,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Towers:
-    """Log-odds (e P + p) · q_m + (e · r + s) of every model m, for a question's vector e."""
+    """The log-odds (e P + p) · q_m + (e · r + s) of every model m, for a question's vector e."""
 
     project: Floats
-    """(D, d) P"""
+    """(D, d) P, the projection of a question's vector"""
     offset: Floats
-    """(d,) p"""
+    """(d,) p, the constant of that projection"""
     models: Floats
-    """(N, d) q"""
+    """(N, d) q, the vector of each model"""
     level: Floats | float = 0.0
-    """(D,) r; 0: for every question alike"""
+    """(D,) r, the weights of a question's level; 0: no level"""
     base: float = 0.0
     """s, the constant of the log-odds"""
 
     def log_odds(self, e: Floats) -> Floats:
-        """(T, N)"""
+        """(T, N) the log-odds that each model is right."""
         alike = np.reshape(e @ self.level if np.ndim(self.level) else 0.0, (-1, 1)) + self.base
         log_odds: Floats = (e @ self.project + self.offset) @ self.models.T + alike
         return log_odds
 
     def chances(self, e: Floats) -> Floats:
-        """(T, N) that a model is right"""
+        """(T, N) the probability that each model is right."""
         return logistic(self.log_odds(e))
 
 
@@ -56,11 +57,11 @@ class Towers:
 class ItemResponse(Descent, QuestionRouter):
     """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
 
-    Discrimination a(x) = A e(x) + a0 and difficulty b(x) = β · e(x) + b0; θ_m are the skills of model m.
+    Discrimination is a(x) = A e(x) + a0, and difficulty b(x) = β · e(x) + b0. θ_m are the skills of model m.
     """
 
     skills: Annotated[int, Range(4, 64, log=True)] = 25
-    """the dimensions of θ"""
+    """The number of dimensions of θ."""
     epochs: Annotated[int, Range(10, 100, log=True)] = 30
     decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4
     seeded = True
@@ -100,14 +101,14 @@ class ItemResponse(Descent, QuestionRouter):
 )
 @dataclass(frozen=True)
 class MatrixFactorisation(Descent, QuestionRouter):
-    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness, with w and b
-    the differences between the two classes' weights.
+    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness.
 
-    In training, Gaussian noise of scale `noise` is added to e(x).
+    w and b are the differences between the two classes' weights. In training, Gaussian noise of scale `noise`
+    is added to e(x).
     """
 
     dimensions: Annotated[int, Range(16, 512, log=True)] = 232
-    """the dimensions of v"""
+    """The number of dimensions of v."""
     noise: Annotated[float, Range(0.0, 0.3)] = 0.05
     epochs: Annotated[int, Range(10, 100, log=True)] = 50
     batch: int = 2048
@@ -158,7 +159,7 @@ class ModelSat(Descent, QuestionRouter):
 
     clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
     hidden: Annotated[PositiveInt, Range(16, 128, log=True)] = 64
-    """units of the hidden layer"""
+    """The number of units of the hidden layer."""
     seeded = True
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
@@ -183,19 +184,19 @@ class ModelSat(Descent, QuestionRouter):
 
 @dataclass(frozen=True)
 class TowerScorer:
-    """The chance that each model satisfies a question."""
+    """A scorer by the estimated probability that each model satisfies a question."""
 
     weights: Floats
-    """(D, d) A"""
+    """(D, d) A, the weights of a question's vector"""
     models: Floats
-    """(N, d) B s_m + b"""
+    """(N, d) B s_m + b, the hidden inputs of each model"""
     out: Floats
-    """(d,) w"""
+    """(d,) w, the weights of the hidden units"""
     level: Floats
-    """(1,) c"""
+    """(1,) c, the constant of the log-odds"""
 
     def chances(self, e: Floats) -> Floats:
-        """(T, N)"""
+        """(T, N) the probability that each model is right."""
         x = e @ self.weights
         each = [np.maximum(x + model, 0.0) @ self.out for model in self.models]
         return logistic(np.stack(each, axis=1) + self.level)
@@ -212,19 +213,19 @@ class TowerScorer:
 )
 @checked
 class GraphRouter(Descent, QuestionRouter):
-    """Asks argmax_m σ(mean(x ⊙ z_m)): x a question's node before messages, z_m model m's after them.
+    """Asks argmax_m σ(mean(x ⊙ z_m)); x is a question's node before messages, z_m model m's node after them.
 
     x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
     gains the mean of what the visible questions send it (their nodes and, along the edge, whether it was
-    right); nodes are then normalised over the graph. Learnt by cross-entropy on the edges that a random mask
-    hides; to decide, all of train's are visible.
+    right). Nodes are then normalised over the graph. It is learnt by cross-entropy on the edges that a random
+    mask hides. To decide, all edges of train are visible.
     """
 
     dimensions: Annotated[PositiveInt, Range(4, 32, log=True)] = 8
-    """of each half of a node"""
+    """The number of dimensions of each half of a node."""
     clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
     hidden_share: Annotated[float, Field(gt=0, lt=1), Range(0.2, 0.8)] = 0.5
-    """of a step's edges, which are to be predicted"""
+    """The share of a step's edges that are hidden, to be predicted."""
     epochs: Annotated[int, Range(20, 120, log=True)] = 60
     batch: int = 512
     rate: Annotated[float, Range(1e-3, 3e-2, log=True)] = 1e-2
@@ -268,7 +269,7 @@ class GraphRouter(Descent, QuestionRouter):
 def pass_messages(
     x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]
 ) -> Tensor:
-    """(N, 2h) the models' nodes once messages went along the visible edges (n, N) from questions (n, 2h)."""
+    """(N, 2h) the models' nodes after messages went along the visible edges (n, N) from questions (n, 2h)."""
     import torch
 
     share = visible.to(x.dtype) / visible.sum(dim=0).clamp(min=1)

@@ -217,9 +217,9 @@ def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
 def refuse_other_documents(
     plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
 ) -> list[MissingWork]:
-    """The work without jobs whose documents differ from those that other models answered; these are refused now.
+    """The work without jobs whose documents differ from those that other models answered.
 
-    Otherwise an engine would work for hours before they are.
+    They are refused now, before an engine works for hours.
     """
     holders: dict[tuple[str, str], set[str]] = {}
     for key in committed:
