@@ -84,7 +84,7 @@ def last_published(location: str | Path | None) -> Accuracies:
 
 def _board_key(parts: Sequence[Any]) -> BoardKey:
     """A board's key from its JSON form, in which the pool is a list."""
-    return cast(BoardKey, tuple(tuple(part) if isinstance(part, list) else part for part in parts))
+    return BoardKey._make([*parts[:-1], tuple(parts[-1])])
 
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:

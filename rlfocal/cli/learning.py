@@ -100,10 +100,10 @@ def evaluate(
     `rlfocal methods` lists the methods. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
-    from rlfocal.evaluation.comparable import note_split
     from rlfocal.evaluation.conclusion import conclude, summarise
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
+    from rlfocal.evaluation.notes import note_split
     from rlfocal.evaluation.promising import stored_promises
     from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores

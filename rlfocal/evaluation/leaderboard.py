@@ -20,10 +20,8 @@ from rlfocal.evaluation.comparable import (
     ComparableRuns,
     EvaluatedRun,
     comparable_runs,
-    missing_methods,
-    note_split,
-    notes,
 )
+from rlfocal.evaluation.notes import missing_methods, note_split, notes
 from rlfocal.evaluation.verdicts import LEVEL_MARGIN, best_of_ours
 from rlfocal.methods import find_methods, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
@@ -165,8 +163,8 @@ class Board:
 
     @property
     def key(self) -> BoardKey:
-        kind = self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
-        return *kind, self.other_pool
+        kind = self.benchmark, self.protocol, self.per, self.split
+        return BoardKey(*kind, self.reads_task, self.trials, self.other_pool)
 
     @property
     def baseline(self) -> str:
@@ -237,19 +235,20 @@ def comparable_boards(
     Registered benchmarks come in the registry's order, then others by name.
     """
     runs_of = comparable_runs(warehouse, runs)
-    wanted = [key for key in runs_of if benchmarks is None or key[0] in benchmarks]
-    if len({key[0] for key in wanted}) < 2:
+    wanted = [key for key in runs_of if benchmarks is None or key.benchmark in benchmarks]
+    if len({key.benchmark for key in wanted}) < 2:
         return {key: runs_of[key] for key in sorted(wanted)}
     from rlfocal.pool import load_benchmarks  # pydantic, for which a single board should not wait
 
     order = {name: number for number, name in enumerate(load_benchmarks())}
-    return {key: runs_of[key] for key in sorted(wanted, key=lambda key: (order.get(key[0], len(order)), key))}
+    ordered = sorted(wanted, key=lambda key: (order.get(key.benchmark, len(order)), key))
+    return {key: runs_of[key] for key in ordered}
 
 
 def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) -> Board:
     """The board of comparable runs."""
     ids = [run.run_id for runs in comparable.methods.values() for run in runs]
-    hits = correct_by_document(warehouse, key[0], ids)
+    hits = correct_by_document(warehouse, key.benchmark, ids)
     correct = {
         name: np.stack([hits[run.run_id] for run in runs]) for name, runs in comparable.methods.items()
     }
@@ -260,7 +259,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
 
     ours = [name for name in comparable.methods if is_ours(name)]
     unnamed = {} if comparable.gone else _unnamed_answers(warehouse, ids)
-    base = baseline(reads_task=key[4])
+    base = baseline(reads_task=key.reads_task)
     standings = []
     for name, runs in comparable.methods.items():
         against = difference(name, base) if base in correct and name != base else None
@@ -278,11 +277,13 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         models=comparable.models,
         snapshot=comparable.snapshot,
         rows=tuple(standings),
-        singles=_single_models(warehouse, key[0], ids[0], comparable),
+        singles=_single_models(warehouse, key.benchmark, ids[0], comparable),
         notes=notes(warehouse, key, comparable, missing),
         missing=missing,
-        n_none_right=None if comparable.gone else _none_right(warehouse, key[0], ids[0], comparable.models),
-        split_note=note_split(warehouse, key[0], comparable.models, key[3], comparable.run_id),
+        n_none_right=None
+        if comparable.gone
+        else _none_right(warehouse, key.benchmark, ids[0], comparable.models),
+        split_note=note_split(warehouse, key.benchmark, comparable.models, key.split, comparable.run_id),
     )
     return replace(board, n_to_decide=_n_to_decide(board, correct))
 

@@ -21,9 +21,9 @@ from rlfocal.base.wording import count_noun, decimal, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.comparable import note_split
 from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, hold_to_budget
+from rlfocal.evaluation.notes import note_split
 from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, hide_names, read_dataset
 from rlfocal.evaluation.storing import stored_split
 from rlfocal.methods import Method, MethodArguments, RLFocal, entry_of, make_method, reads_task

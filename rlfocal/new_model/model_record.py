@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.comparable import complete_models, find_answering_models, note_guessing
+from rlfocal.evaluation.notes import complete_models, find_answering_models, note_guessing
 from rlfocal.new_model.copies import PairedAnswers
 from rlfocal.new_model.probing import Assessment, assess_member
 from rlfocal.pool.specs import ModelSpec, PoolSpec

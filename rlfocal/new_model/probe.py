@@ -20,7 +20,7 @@ from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import count_noun
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.comparable import complete_models
+from rlfocal.evaluation.notes import complete_models
 from rlfocal.extraction.partition import weights_digest
 from rlfocal.extraction.running.probing import Batch, Place, ask_documents
 from rlfocal.extraction.running.runner import default_jobs

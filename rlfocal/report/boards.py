@@ -10,8 +10,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL, cents, decimal, percent
 from rlfocal.evaluation.auditing import LabelAudit, audit_labels
-from rlfocal.evaluation.comparable import SINGLE_PREFIX, query_models
+from rlfocal.evaluation.comparable import SINGLE_PREFIX
 from rlfocal.evaluation.leaderboard import Board
+from rlfocal.evaluation.notes import query_models
 from rlfocal.evaluation.verdicts import title
 from rlfocal.pool import load_benchmarks
 from rlfocal.report.pools import PoolFigures, pool_choice

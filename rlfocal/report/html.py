@@ -56,7 +56,7 @@ def write_report(
         return target
     begin_to_import()
     comparable = comparable_boards(warehouse, benchmarks)
-    for name in sorted(set(benchmarks or ()) - {key[0] for key in comparable}):
+    for name in sorted(set(benchmarks or ()) - {key.benchmark for key in comparable}):
         evaluated = warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")
         raise unknown_name(
             "benchmark", name, (benchmark for (benchmark,) in evaluated), "what `rlfocal evaluate` has run"

@@ -13,7 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.base.wording import number_or_none
 from rlfocal.data.dataset import Kind
-from rlfocal.evaluation.comparable import find_answering_models, kind_of
+from rlfocal.evaluation.notes import find_answering_models, kind_of
 from rlfocal.statistics.diversity import every_pool, pool_diversity
 from warehouse import Warehouse
 from warehouse.scripts import script

@@ -121,5 +121,5 @@ def _draw_some(
     with open_warehouse(location, snapshot=snapshot) as warehouse:
         held = HeldBenchmark(warehouse)
         for key, runs in comparable.items():
-            held.hold(key[0])
+            held.hold(key.benchmark)
             send((key, _draw(warehouse, key, runs, boards, confidential)))

@@ -16,7 +16,7 @@ from support.tiny_models import tiny_model, tiny_tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from rlfocal.evaluation.comparable import note_ties
+from rlfocal.evaluation.notes import note_ties
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.prefill import token_scores

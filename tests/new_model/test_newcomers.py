@@ -17,7 +17,7 @@ from support.rows import put_choices
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.comparable import note_graded, note_guessing
+from rlfocal.evaluation.notes import note_graded, note_guessing
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.new_model.copies import (
     CommonErrors,
