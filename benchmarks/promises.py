@@ -29,7 +29,7 @@ from rlfocal.cli.support.progress import progress_bars
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
-from rlfocal.evaluation.confidence import hold_out, own_or_agreement
+from rlfocal.evaluation.confidence import estimate_confidence, hold_out
 from rlfocal.evaluation.planning import hide_names
 from rlfocal.methods import make_method
 from rlfocal.statistics.intervals import Interval, clopper_pearson
@@ -71,7 +71,9 @@ def try_once(
     answers = []
     for test in tests:
         decided = decide(policy, test.hide_labels())
-        answers.append((out.calibrate(own_or_agreement(decided, test)), test.is_right(decided.predictions)))
+        answers.append(
+            (out.calibrate(estimate_confidence(decided, test)), test.is_right(decided.predictions))
+        )
     found: dict[float, PromiseDraw | None] = {}
     for target in targets:
         threshold = out.choose_threshold(target).threshold
@@ -159,7 +161,7 @@ def simulate_once(
     out = hold_out(made, train, groups, seed, [None])[None]
     [policy] = made.fit(train, [seed])
     decided = decide(policy, population.hide_labels())
-    sure = out.calibrate(own_or_agreement(decided, population))
+    sure = out.calibrate(estimate_confidence(decided, population))
     right = population.is_right(decided.predictions)
     found: list[bool | None] = []
     for target in targets:

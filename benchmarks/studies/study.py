@@ -20,7 +20,7 @@ from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import read_runs
 from rlfocal.methods import Method, RLFocal, make_method
-from rlfocal.methods.checking import read_value, shown
+from rlfocal.methods.checking import read_value, write_value
 from rlfocal.methods.trained import Settings, check_settings, configure, defaults
 from rlfocal.statistics.intervals import mean_over_seeds
 
@@ -172,7 +172,7 @@ class Study:
 
 def format_settings(settings: Settings) -> str:
     """`name=value,...` as `parse` reads it, in alphabetical order."""
-    return ",".join(f"{name}={shown(value)}" for name, value in sorted(settings.items()))
+    return ",".join(f"{name}={write_value(value)}" for name, value in sorted(settings.items()))
 
 
 def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Table:
         self._styles.append(style)
 
     @property
-    def explained(self) -> dict[str, str]:
+    def explained_terms(self) -> dict[str, str]:
         """The entries of `words` whose terms occur in the table."""
         cells = {cell for row in self.rows for cell in row}
         shown = {*map(_without_arrow, self.header), *cells}
@@ -63,7 +63,7 @@ class Table:
     @property
     def footnote(self) -> str:
         """The meanings of the table's terms, then its caption."""
-        words = [f"{word}: {meaning}." for word, meaning in self.explained.items()]
+        words = [f"{word}: {meaning}." for word, meaning in self.explained_terms.items()]
         return " ".join([*words, *[self.caption] * bool(self.caption)])
 
     def to_json(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _print_one(replayed: Replay) -> None:
     from rich.console import Console
 
     console = Console()
-    typer.echo(_heading(replayed))
+    typer.echo(_make_heading(replayed))
     console.print(_summary(replayed))
     changed = {"right to wrong": replayed.right_to_wrong, "wrong to right": replayed.wrong_to_right}
     changed["wrong to another"] = replayed.wrong_to_other
@@ -102,24 +102,24 @@ def _several(rows: Sequence[tuple[str, str, Replay]]) -> Table:
         before, after = replayed.before, replayed.after
         accuracies = percent(before.accuracy), percent(after.accuracy), interval(replayed.difference)
         size, cost = decimal(after.mean_pool_size, 2), cents(after.cost)
-        table.add(Path(policy).name, *accuracies, size, cost, scenario or _differing(replayed))
+        table.add(Path(policy).name, *accuracies, size, cost, scenario or _describe_scenario(replayed))
     return table
 
 
-def _heading(replayed: Replay) -> str:
+def _make_heading(replayed: Replay) -> str:
     before = replayed.before
     held = "" if before.budget is None else f" within {before.budget}"
     what = f"{before.method}{held} on {before.n:,} test documents of {before.benchmark}"
-    return f"{what}: {_differing(replayed)}"
+    return f"{what}: {_describe_scenario(replayed)}"
 
 
-def _differing(replayed: Replay) -> str:
-    told = dict(replayed.conditions)
-    words = [f"without {', '.join(told.pop('down'))}"] if "down" in told else []
-    words += [f"{model} answers as {other}" for model, other in told.pop("swap", {}).items()]
-    words += ["at other prices"] * bool(told.pop("prices", None))
-    words += [f"never with {', '.join(told.pop('drop'))}"] if "drop" in told else []
-    words += [f"{name} = {value}" for name, value in told.items()]
+def _describe_scenario(replayed: Replay) -> str:
+    differences = dict(replayed.conditions)
+    words = [f"without {', '.join(differences.pop('down'))}"] if "down" in differences else []
+    words += [f"{model} answers as {other}" for model, other in differences.pop("swap", {}).items()]
+    words += ["at other prices"] * bool(differences.pop("prices", None))
+    words += [f"never with {', '.join(differences.pop('drop'))}"] if "drop" in differences else []
+    words += [f"{name} = {value}" for name, value in differences.items()]
     return "; ".join(words) or "nothing differs"
 
 

@@ -105,9 +105,9 @@ def report(
 BUDGETS = ("1", "2", "3", "4", "all")
 _CONDITIONS = {"budgets": "budget", "drop": "without", "add": "with"}
 _ADVICE_LEGEND = (
-    "Teams answer by soft vote, are chosen on train and measured on test documents. vs: points, with the "
-    "95 % paired interval; of a budget, beside the best single model, else beside the best team. They stand "
-    "in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
+    "Teams answer by soft vote, are chosen on train and measured on test documents. vs: the difference in "
+    "points, with its paired 95 % interval. A budget's team is compared with the best single model, other "
+    "teams with the best team. Teams stand for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
 )
 
 

@@ -71,7 +71,7 @@ class ComparableRuns:
     """By method, its runs on the newest run's data, in the order of their seeds."""
     left_out: tuple[EvaluatedRun, ...]
     """The newest runs of each (method, seed) that was evaluated on other data only."""
-    gone: tuple[str, ...]
+    removed_models: tuple[str, ...]
     """Models of the pool whose answers are no longer in the warehouse.
 
     They were removed, or renamed by a version whose runs did not follow a new name.
@@ -245,5 +245,5 @@ def _group_runs(
     methods: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)
-    gone = tuple(model for model in newest.models if model not in present)
-    return ComparableRuns(dict(methods), tuple(others.values()), gone)
+    removed_models = tuple(model for model in newest.models if model not in present)
+    return ComparableRuns(dict(methods), tuple(others.values()), removed_models)

@@ -91,7 +91,7 @@ def hold_out(
                     continue
                 decided = decide(held[0], documents.hide_labels())
                 held_out = of_budget[budget]
-                held_out.score[out] = own_or_agreement(decided, documents)
+                held_out.score[out] = estimate_confidence(decided, documents)
                 held_out.right[out] = documents.is_right(decided.predictions)
                 held_out.part[out] = fold
                 of_budget[budget] = held_out._replace(has_own=decided.probability is not None)
@@ -109,7 +109,7 @@ class Probabilities:
     groups: Sequence[Bools]
     budgets: tuple[Budget | None, ...]
     tasks: bool = False
-    _of_seeds: dict[int, dict[Budget | None, HeldOutDecisions]] = field(default_factory=dict)
+    _held_out_by_seed: dict[int, dict[Budget | None, HeldOutDecisions]] = field(default_factory=dict)
 
     def add_probabilities(
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
@@ -124,16 +124,16 @@ class Probabilities:
             isinstance(policy, OmniscientPolicy) for policy in policies
         ):
             return decisions
-        if seed not in self._of_seeds:
-            self._of_seeds[seed] = hold_out(
+        if seed not in self._held_out_by_seed:
+            self._held_out_by_seed[seed] = hold_out(
                 self.method, self.dataset, self.groups, seed, self.budgets, tasks=self.tasks
             )
         test = (self.dataset if answers is None else answers).test
-        probability = self._of_seeds[seed][budget].calibrate(own_or_agreement(decisions, test))
+        probability = self._held_out_by_seed[seed][budget].calibrate(estimate_confidence(decisions, test))
         return replace(decisions, probability=probability)
 
 
-def own_or_agreement(decided: Decisions, documents: Dataset) -> Floats:
+def estimate_confidence(decided: Decisions, documents: Dataset) -> Floats:
     """(T,) a policy's own probability of its answers, else the mean probability that the asked models give
     them.
 

@@ -46,9 +46,9 @@ class MeasuredGain(NamedTuple):
         """A sentence on this gain for a pool with `n_labels` train documents."""
         low, high = (percent(share, 0) for share in (self.low_ceiling, self.high_ceiling))
         return (
-            f"Here any model is right {percent(here.ceiling, 0)} points more often than the best one, and "
-            f"there are {n_labels:,} labels to train on. In {self.pools} pools with {low} to {high} such "
-            f"points, `rl_focal` gained {interval(self.gain)} points over the best single model from "
+            f"Some model is right {percent(here.ceiling, 0)} points more often than the best model is, and "
+            f"there are {n_labels:,} labels to train on. In {self.pools} pools where this lead was {low} to "
+            f"{high} points, `rl_focal` gained {interval(self.gain)} points over the best single model from "
             f"{self.labels:,} labels ({SOURCE})."
         )
 

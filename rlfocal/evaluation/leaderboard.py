@@ -258,7 +258,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         return _difference(correct[method], correct[other])
 
     ours = [name for name in comparable.methods if is_ours(name)]
-    unnamed = {} if comparable.gone else _unnamed_answers(warehouse, ids)
+    unnamed = {} if comparable.removed_models else _unnamed_answers(warehouse, ids)
     base = baseline(reads_task=key.reads_task)
     standings = []
     for name, runs in comparable.methods.items():
@@ -281,7 +281,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         notes=notes(warehouse, key, comparable, missing),
         missing=missing,
         n_none_right=None
-        if comparable.gone
+        if comparable.removed_models
         else _none_right(warehouse, key.benchmark, ids[0], comparable.models),
         split_note=note_split(warehouse, key.benchmark, comparable.models, key.split, comparable.run_id),
     )

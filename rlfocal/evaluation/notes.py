@@ -82,11 +82,11 @@ def note_pool(key: BoardKey) -> str | None:
 
 def note_gone(runs: ComparableRuns) -> str | None:
     """A sentence that names models whose answers were removed, and what the board lacks; None if none was."""
-    if not runs.gone:
+    if not runs.removed_models:
         return None
     return (
-        f"No longer in the warehouse: {', '.join(runs.gone)}. Runs are shown as they were stored; what needs "
-        "the missing answers (accuracy alone and the diversity of pools) is left out."
+        f"No longer in the warehouse: {', '.join(runs.removed_models)}. Runs are shown as they were stored. "
+        "The accuracy of single models and the diversity of pools need the missing answers and are left out."
     )
 
 
@@ -159,7 +159,7 @@ def note_missing(
     if not missing:
         return None
     told = f"Not evaluated, though usual: {', '.join(missing)}"
-    if runs.gone:
+    if runs.removed_models:
         return f"{told}."
     again = [run for of in runs.methods.values() for run in of]
     return f"{told}; run `{_command(warehouse, key, runs, (), again)}`."

@@ -21,7 +21,7 @@ from rlfocal.base.wording import count_noun, decimal, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
+from rlfocal.evaluation.confidence import Probabilities, estimate_confidence, hold_out
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, hold_to_budget
 from rlfocal.evaluation.notes import note_split
 from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, hide_names, read_dataset
@@ -278,7 +278,7 @@ def _look_at_run(
 
 def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
     """The numbers of documents, of answers at or above the threshold, and of wrong ones among these."""
-    answered: Bools = own_or_agreement(decisions, test) >= threshold
+    answered: Bools = estimate_confidence(decisions, test) >= threshold
     return len(test), int(answered.sum()), int((answered & ~test.is_right(decisions.predictions)).sum())
 
 

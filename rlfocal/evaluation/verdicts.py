@@ -155,7 +155,7 @@ def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
     beta = clopper_pearson(n_none_right, n)
     low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
     return (
-        f"{benchmark}: no policy that returns a model's answer can pass {percent(1 - beta.mean, 1)} % "
+        f"{benchmark}: no policy that returns a model's answer can exceed {percent(1 - beta.mean, 1)} % "
         f"({low} to {high}): on {percent(beta.mean, 1)} % of {count_noun(n, 'test document')} no model is "
         "right."
     )
@@ -165,11 +165,12 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
     """A sentence on how often the methods shown gave an answer that no asked model gave; empty if none
     does."""
     told = [
-        f"{s.method} on {percent(s.unnamed, 1)} % (right on {percent(s.unnamed_right, 1)} % of these)"
+        f"{s.method} on {percent(s.unnamed, 1)} % of documents (right on {percent(s.unnamed_right, 1)} % of "
+        "these)"
         for s in _select_rows(board, named)
         if s.unnamed
     ]
-    return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
+    return f"{title(board)}: some answers came from no asked model: {', '.join(told)}." if told else ""
 
 
 def overview_table(boards: Sequence[Board]) -> Table:

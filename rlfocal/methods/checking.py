@@ -60,13 +60,13 @@ def read_value(text: str, like: Any, name: str) -> Any:
             return None if text == "none" else float(text)
         return type(like)(text)
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{name}={text!r} cannot be read; its default is {shown(like)}") from error
+        raise InputError(f"{name}={text!r} cannot be read; its default is {write_value(like)}") from error
 
 
-def shown(value: Any) -> str:
+def write_value(value: Any) -> str:
     """A value as text that `read_value` reads."""
     if isinstance(value, tuple):
-        return "+".join(map(shown, value)) or "none"
+        return "+".join(map(write_value, value)) or "none"
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:

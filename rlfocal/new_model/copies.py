@@ -41,7 +41,7 @@ class PairedAnswers:
     """(T,) whether there is more than one way to be wrong: false for two choices."""
 
     @classmethod
-    def of_dataset(cls, data: Dataset) -> PairedAnswers:
+    def from_dataset(cls, data: Dataset) -> PairedAnswers:
         has_several = data.n_choices > 2 if data.kind == "choices" else np.ones(len(data), dtype=np.bool_)
         return cls(data.models, data.predictions, data.labels, has_several)
 

@@ -117,7 +117,7 @@ def _assess(
     if not members:
         return None, None, notes
     data = load_dataset(warehouse, benchmark, sorted({*members, model}))
-    answers = PairedAnswers.of_dataset(data)
+    answers = PairedAnswers.from_dataset(data)
     try:
         return assess_member(data, model), answers, notes
     except RunError as error:

@@ -150,7 +150,7 @@ class Chooser:
         for design in self.designs(warehouse):
             rows, answers = read_answers(warehouse, self.probe_id, design)
             n = count_drawn(design.strata, rows)
-            if n < design.strata.fewest:
+            if n < design.strata.min_draw:
                 judged.append((0, "unclear"))
                 continue
             is_drawn = np.isin(rows, design.strata.draw(n))
@@ -236,7 +236,7 @@ def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
     seen = chooser.judge(warehouse)
     sizes, asked = [len(design.dataset) for design in designs], [already for already, _ in seen]
     until = spread_documents(n, asked, sizes, [verdict == "unclear" for _, verdict in seen])
-    fewest = [min(len(design.dataset), design.strata.fewest) for design in designs]
+    fewest = [min(len(design.dataset), design.strata.min_draw) for design in designs]
     if any(0 < share < least for share, least in zip(until, fewest, strict=True)) or not any(until):
         raise InputError(
             f"a probe of {n} documents tells too little of {count_noun(len(designs), 'benchmark')}; give at "
@@ -333,7 +333,7 @@ def _assess(
     for design in chooser.designs(warehouse):
         rows, answers = read_answers(warehouse, chooser.probe_id, design)
         n, data = count_drawn(design.strata, rows), design.dataset
-        if n < design.strata.fewest:
+        if n < design.strata.min_draw:
             continue
         kept = np.isin(rows, design.strata.draw(n))
         assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
@@ -364,7 +364,7 @@ def _take(
 
 
 def _pair_answers(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> PairedAnswers:
-    of_members = PairedAnswers.of_dataset(data.take(rows))
+    of_members = PairedAnswers.from_dataset(data.take(rows))
     return PairedAnswers(
         models=(*data.models, model),
         predictions=np.column_stack([data.predictions[rows], answers.predictions]),

@@ -264,7 +264,7 @@ def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
     if isinstance(folder := own.get("include_path"), str) and ":" not in folder:
         own["include_path"] = str((path.parent / folder).resolve())
     if own.keys() == {"name", "models"} and own["name"] in definitions:
-        return _overridden(definitions[own["name"]], own)
+        return _override(definitions[own["name"]], own)
     return _inherit(own.pop("extends"), own, definitions, path) if "extends" in own else own
 
 
@@ -279,10 +279,10 @@ def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], pat
         raise unknown_name("benchmark", base, definitions, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
         raise InputError(f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@SUFFIX")
-    return _overridden(definitions[base], own)
+    return _override(definitions[base], own)
 
 
-def _overridden(base: Any, own: dict[str, Any]) -> dict[str, Any]:
+def _override(base: Any, own: dict[str, Any]) -> dict[str, Any]:
     return {**(base.model_dump(exclude_unset=True) if isinstance(base, Benchmark) else base), **own}
 
 

@@ -45,10 +45,10 @@ def _make_model_table(explanation: Explanation) -> Table:
         "model",
         *columns,
         title="Which models it asks first and believes",
-        caption="train, test: accuracy alone. asked: of documents; round: the mean round of calls. disputed: "
-        "documents where another model asked gives a different answer; followed: of these, where Fusion's "
-        "answer is the model's; votes: the mean share of models asked that give it. All but round and "
-        "disputed in %. pull: how much its outputs raise the logit of Fusion's answer, in nats.",
+        caption="train, test: the model's own accuracy. asked: of documents; round: the mean round of calls. "
+        "disputed: documents where another model asked gives a different answer; followed: of these, those "
+        "where Fusion's answer is the model's; votes: the mean share of models asked that give it. All but "
+        "round and disputed in %. pull: how much its outputs raise the logit of Fusion's answer, in nats.",
     )
     for model in explanation.models:
         shares = (percent(value, 1) for value in (model.train_accuracy, model.accuracy, model.asked))
@@ -86,8 +86,9 @@ def _groups(explanation: Explanation) -> Table:
         *("n", "right", "asked"),
         texts=("believed most",),
         title="Where it stops, and whom it believes by task",
-        caption="right: in %. asked: models per document. believed most: with the documents in dispute, and "
-        "followed / votes in % of them; a few say little.",
+        caption="right: in %. asked: models per document. believed most: the models that Fusion believes "
+        "most, with the number of disputed documents, and followed / votes in % of these. Few documents say "
+        "little.",
     )
     parts = [("task ", explanation.tasks), ("models asked: ", explanation.stops)]
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):

@@ -108,7 +108,7 @@ def replay(
         )
     with as_of(warehouse, snapshot) as then:
         dataset = _read(then, policy, agents, benchmark)
-        trained, answers, failing, told = changes.apply(then, dataset)
+        trained, answers, failing, differences = changes.apply(then, dataset)
     seeds = 1 + (seed if agents is None else agents.seed)
     request = EvaluationRequest(
         benchmark, seeds=seeds, budgets=budget and [budget], snapshot=snapshot, on_progress=on_progress
@@ -118,8 +118,8 @@ def replay(
         named = [f"{policy.partition(':')[0]}.{text}" for text in changes.settings]
         fit = _Fit.make(Setup(warehouse, trained, replace(request, settings=named or None)), policy, None)
     before = replace(usual.run, study=REPLAY)
-    after = _changed(fit.run, before, told, answers)
-    if "prices" in told and before.budget and before.budget.unit == "cents":
+    after = _identify_run(fit.run, before, differences, answers)
+    if "prices" in differences and before.budget and before.budget.unit == "cents":
         rows, priced = fit.rows, answers
         fit = replace(fit, rows=replace(rows, prices=priced.prices, token_costs=priced.token_costs))
     there = {row.run_id for row in read_runs(warehouse, [before.run_id, after.run_id])}
@@ -127,13 +127,13 @@ def replay(
         _decide(usual, before, dataset, None)
     if after.run_id not in there | {before.run_id}:
         _decide(fit, after, answers, failing)
-    replayed = _compared(warehouse, before, after, told)
+    replayed = _compare_runs(warehouse, before, after, differences)
     if changes.refits:  # other fits would promise something else
         return replayed
     thresholds = (
         _thresholds(warehouse, usual.run.run_id) if agents is None else active_thresholds(Path(policy))
     )
-    promises = tuple(_promised(warehouse, before, after, *item) for item in thresholds.items())
+    promises = tuple(_replay_promise(warehouse, before, after, *item) for item in thresholds.items())
     return replace(replayed, promises=promises)
 
 
@@ -190,17 +190,17 @@ class _Fit:
         )
 
 
-def _changed(run: Run, before: Run, told: Mapping[str, Any], answers: Dataset) -> Run:
+def _identify_run(run: Run, before: Run, differences: Mapping[str, Any], answers: Dataset) -> Run:
     """The identity of the run under the scenario; `before` if nothing differs."""
-    if not told:
+    if not differences:
         return before
-    about = {**json.loads(run.settings), **told, "as_evaluated": before.run_id}
+    about = {**json.loads(run.settings), **differences, "as_evaluated": before.run_id}
     return replace(
         run,
         study=REPLAY,
         recipes=(*run.recipes, REVISION),
         settings=json.dumps(about, sort_keys=True),
-        data=answers.fingerprint() if told.keys() & {"swap", "missing"} else run.data,
+        data=answers.fingerprint() if differences.keys() & {"swap", "missing"} else run.data,
         prices=tuple(answers.mean_costs.tolist()),
     )
 
@@ -211,7 +211,7 @@ def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
     return {promise.target: promise.threshold for promise in rows if promise.threshold is not None}
 
 
-def _promised(
+def _replay_promise(
     warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float
 ) -> ReplayedPromise:
     counted = [count_stored_above(warehouse, run.benchmark, run.run_id, threshold) for run in (before, after)]
@@ -284,7 +284,7 @@ def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None
     store(fit.setup.warehouse, answers, [Result(run, decisions, [], time.perf_counter() - started)])
 
 
-def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any]) -> Replay:
+def _compare_runs(warehouse: Warehouse, before: Run, after: Run, differences: dict[str, Any]) -> Replay:
     """The comparison of two stored runs, document by document."""
     rows_before, rows_after = (
         {row.task: row for row in read_runs(warehouse, [run.run_id])} for run in (before, after)
@@ -303,7 +303,7 @@ def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any
         if task != "*" and row.accuracy != rows_after[task].accuracy
     }
     return Replay(
-        conditions=told,
+        conditions=differences,
         before=rows_before["*"],
         after=rows_after["*"],
         difference=paired_difference(now[None].astype(np.float64), was[None].astype(np.float64)),

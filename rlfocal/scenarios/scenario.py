@@ -49,7 +49,7 @@ class Scenario:
 
         Raises InputError for another kind, a kind given twice that takes one value, and an unreadable value.
         """
-        told: dict[str, Any] = {name: value for name, value in more.items() if value}
+        differences: dict[str, Any] = {name: value for name, value in more.items() if value}
         for part in filter(None, (part.strip() for part in text.split(","))):
             kind, _, value = part.partition("=")
             if kind not in _KINDS:
@@ -58,12 +58,12 @@ class Scenario:
             if not value:
                 raise InputError(f"--scenario {text!r}: {part!r} has no value; say {example}")
             if read is None:
-                told[name] = (*told.get(name, ()), value)
-            elif name in told:
+                differences[name] = (*differences.get(name, ()), value)
+            elif name in differences:
                 raise InputError(f"--scenario {text!r} gives {kind} twice; give one value")
             else:
-                told[name] = read(value)
-        return cls(**told)
+                differences[name] = read(value)
+        return cls(**differences)
 
     @property
     def refits(self) -> bool:
@@ -76,14 +76,18 @@ class Scenario:
         Raises InputError for impossible models, swaps, prices and settings.
         """
         every, dataset = dataset, self._without_dropped(warehouse, dataset)
-        trained, priced, names = self._relabelled(dataset), self._priced(warehouse, dataset), dataset.models
+        trained, priced, names = (
+            self._change_labels(dataset),
+            self._set_prices(warehouse, dataset),
+            dataset.models,
+        )
         mask, swaps = (
             find_down_models(names, self.down, only=self.only or None),
             parse_swaps(names, self.swap),
         )
         down = [name for name, is_down in zip(names, mask, strict=True) if is_down]
         differs = not np.array_equal(priced.costs, dataset.costs, equal_nan=True)
-        told = {
+        differences = {
             "drop": [name for name in every.models if name not in names],
             "labels": self.labels if len(trained) < len(dataset) else None,
             "label_noise": self.label_noise,
@@ -95,13 +99,13 @@ class Scenario:
         }
         answers = load_dataset(warehouse, dataset.benchmark, names, swaps) if swaps else dataset
         answers = replace(answers, prices=priced.prices, token_costs=priced.token_costs)
-        relabelled = self._relabelled(answers)
+        relabelled = self._change_labels(answers)
         right = np.where(mask, -1, trained.train.correct.sum(axis=0))
         return ScenarioData(
             trained,
             drop_answers(relabelled, self.missing) if self.missing else relabelled,
             FailingModels(mask, int(right.argmax())) if down else None,
-            {name: value for name, value in told.items() if value},
+            {name: value for name, value in differences.items() if value},
         )
 
     def _without_dropped(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
@@ -111,7 +115,7 @@ class Scenario:
         kept = [name for name, out in zip(dataset.models, is_out, strict=True) if not out]
         return load_dataset(warehouse, dataset.benchmark, kept)
 
-    def _priced(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
+    def _set_prices(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
         if self.prices is None:
             return dataset
         given = read_prices(self.prices)
@@ -119,7 +123,7 @@ class Scenario:
             raise InputError(f"--prices {self.prices} has no price of {', '.join(lacking)}; add one")
         return with_prices(warehouse, dataset, given)
 
-    def _relabelled(self, dataset: Dataset) -> Dataset:
+    def _change_labels(self, dataset: Dataset) -> Dataset:
         few = dataset if self.labels is None else keep_labels(dataset, self.labels)
         return corrupt_labels(few, self.label_noise) if self.label_noise else few
 
@@ -132,7 +136,7 @@ class ScenarioData(NamedTuple):
     answers: Dataset
     """The dataset whose test documents hold the models' answers and prices."""
     failing: FailingModels | None
-    told: dict[str, Any]
+    differences: dict[str, Any]
     """The changes of the scenario, as `evaluations.settings` holds them; empty if nothing differs."""
 
 

@@ -113,7 +113,7 @@ def documents_needed(one: Hits, other: Hits, half_width: float) -> int | None:
     n, error = one.shape[1], _error(one, other, _Documents())
 
     def is_narrow(wanted: int) -> bool:
-        scaled = replace(error, units=error.units * n / wanted, of_units=wanted - 1)
+        scaled = replace(error, units=error.units * n / wanted, unit_freedom=wanted - 1)
         return scaled.reach(0.05) <= half_width
 
     most = 10**9
@@ -263,9 +263,9 @@ class _Error:
     """The error of an estimate: a variance, with its degrees of freedom, over units and over seeds."""
 
     units: float
-    of_units: float
+    unit_freedom: float
     seeds: float
-    of_seeds: float
+    seed_freedom: float
 
     def reach(self, level: float) -> float:
         """The distance from the estimate that the truth exceeds in a share `level` of cases at most.
@@ -274,13 +274,13 @@ class _Error:
         / (1 + 4 / df), by the share's fourth power; below that, the units' factor. The shape was chosen by
         coverage, computed for 1, 2, 4 and 9 degrees of freedom and every ratio of the two variances.
         """
-        if self.of_units < 1:
+        if self.unit_freedom < 1:
             return inf
-        whole, usual = self.units + self.seeds, _quantile(self.of_units, level) ** 2
+        whole, usual = self.units + self.seeds, _quantile(self.unit_freedom, level) ** 2
         if self.seeds == 0:
             return sqrt(usual * whole)
-        near = min(1.0, (1 + 4 / self.of_seeds) * self.seeds / whole) ** 4
-        more = max(0.0, _quantile(self.of_seeds, level) ** 2 - usual)
+        near = min(1.0, (1 + 4 / self.seed_freedom) * self.seeds / whole) ** 4
+        more = max(0.0, _quantile(self.seed_freedom, level) ** 2 - usual)
         return sqrt(usual * whole + more * near * self.seeds)
 
     def p_value(self, mean: float) -> float:

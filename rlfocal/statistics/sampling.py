@@ -49,7 +49,7 @@ class Strata:
         return np.bincount(self.stratum_of)
 
     @property
-    def fewest(self) -> int:
+    def min_draw(self) -> int:
         """The fewest documents to draw for an estimate to have an error: two of each stratum."""
         return min(len(self.stratum_of), 2 * len(self.sizes))
 

@@ -23,7 +23,7 @@ from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
 
 LINE = re.compile(
-    r"^toy: no policy that returns a model's answer can pass ([\d.]+) % \(([\d.]+) to ([\d.]+)\): "
+    r"^toy: no policy that returns a model's answer can exceed ([\d.]+) % \(([\d.]+) to ([\d.]+)\): "
     r"on ([\d.]+) % of 10 test documents no model is right\.$"
 )
 N = 150
@@ -78,7 +78,7 @@ def test_what_was_not_evaluated_on_the_given_rows(torn: Warehouse) -> None:
     )
     assert board.n_none_right == n
     told = ceiling_sentence("b", n + 1, board.n)
-    assert told.startswith("b: no policy that returns a model's answer can pass")
+    assert told.startswith("b: no policy that returns a model's answer can exceed")
     with torn.transaction("a model goes"):
         for table in ("choice_logprobs", "extractions"):
             torn.connection.execute(f"DELETE FROM {table} WHERE model = 'a'")

@@ -74,7 +74,7 @@ def with_copy(data: Dataset, model: str, sigma: float) -> PairedAnswers:
     """With one more model, `~copy`: the log-probs of `model` with normal noise."""
     own = data.logprobs[:, data.models.index(model)]
     copy = (own + np.random.default_rng(0).normal(0, sigma, own.shape)).argmax(axis=1)
-    said = PairedAnswers.of_dataset(data)
+    said = PairedAnswers.from_dataset(data)
     return replace(
         said, models=(*said.models, "~copy"), predictions=np.column_stack([said.predictions, copy])
     )
@@ -85,7 +85,7 @@ def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
         of_name = {name: load_dataset(warehouse, name) for name in ("mmlu", "bbh", "gsm8k")}
     for name, data in of_name.items():
-        errors = count_common_errors([PairedAnswers.of_dataset(data)])
+        errors = count_common_errors([PairedAnswers.from_dataset(data)])
         alarms = [m for m in data.models if (f := most_like(m, errors)) is not None and f.is_copy]
         assert alarms == [], name
     data = of_name["mmlu"]

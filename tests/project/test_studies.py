@@ -24,7 +24,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.methods import MethodArguments, RLFocal, make_method
-from rlfocal.methods.checking import shown
+from rlfocal.methods.checking import write_value
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained import recipe
 from warehouse import Warehouse
@@ -66,9 +66,9 @@ def test_the_defaults_are_the_run_that_evaluate_makes(studied: Warehouse) -> Non
 
 @pytest.mark.slow
 def test_evaluate_takes_every_setting_and_trains_what_a_study_does(studied: Warehouse) -> None:
-    words = parse("rl_focal", [f"{name}={shown(value)}" for name, value in FAST["rl_focal"].items()])
+    words = parse("rl_focal", [f"{name}={write_value(value)}" for name, value in FAST["rl_focal"].items()])
     assert words == FAST["rl_focal"]
-    given = [f"rl_focal.{name}={shown(value)}" for name, value in FAST["rl_focal"].items()]
+    given = [f"rl_focal.{name}={write_value(value)}" for name, value in FAST["rl_focal"].items()]
     made = evaluate(studied, "b", methods=["rl_focal", "best_single"], settings=given, seeds=1)
     of_settings = [row for row in made.rows if row.study == "settings"]
     assert {row.method for row in of_settings} == {"rl_focal"}

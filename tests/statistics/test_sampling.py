@@ -50,7 +50,7 @@ def test_strata_are_of_like_interest_and_enough_documents(interest: np.ndarray) 
     lows = [interest[strata.stratum_of == stratum].min() for stratum in range(len(strata.sizes))]
     assert all(top <= low for top, low in zip(tops, lows[1:], strict=False))
     assert strata.sizes.min() >= min(4, len(interest))
-    drawn = strata.counts(strata.fewest)
+    drawn = strata.counts(strata.min_draw)
     assert (drawn >= np.minimum(2, strata.sizes)).all()
 
 

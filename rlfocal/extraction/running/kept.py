@@ -142,7 +142,7 @@ class KeptAnswers(NamedTuple):
     """The rows, with the seconds that an engine took for them."""
     paid: float
     """The cents that were paid for these answers by probes."""
-    about: dict[str, Any]
+    facts: dict[str, Any]
     """The columns of the record that say which evidence and versions gave the answers."""
 
     @property
@@ -152,7 +152,7 @@ class KeptAnswers(NamedTuple):
     @property
     def answered_by(self) -> str | None:
         """The model that a service said it ran; None if it did not say."""
-        name: str | None = self.about["versions"].get("answered_by")
+        name: str | None = self.facts["versions"].get("answered_by")
         return name
 
 

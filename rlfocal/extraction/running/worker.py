@@ -127,7 +127,7 @@ class Extraction:
         }
 
     @cached_property
-    def probed(self) -> set[tuple[Any, ...]]:
+    def probed_partitions(self) -> set[tuple[Any, ...]]:
         """Benchmark and task of the partitions of which probes asked documents before."""
         rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
         return set(self.warehouse.rows(rows, [self.model]))
@@ -218,7 +218,7 @@ def _answer_job(
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
     kept = None
-    if there or key[1:] in extraction.probed:
+    if there or key[1:] in extraction.probed_partitions:
         kept = find_kept(warehouse, job, extraction.record, there)
     rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
     if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
@@ -231,7 +231,7 @@ def _answer_job(
     made = paid.facts() if paid else {}
     if kept and paid:
         made["paid"] += kept.paid
-        made |= kept.about if len(kept.doc_ids) == len(task.documents) else {}
+        made |= kept.facts if len(kept.doc_ids) == len(task.documents) else {}
     made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     about = {"n_docs": len(task.documents), "seconds": seconds, **made}
     record = {
