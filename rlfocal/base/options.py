@@ -157,7 +157,7 @@ GPUHours = Annotated[
     ),
 ]
 StopIfSlower = Annotated[
-    bool, Option("End a model whose engine can only read every prompt once for each choice.")
+    bool, Option("Stop a model if its engine has to read every prompt once for each choice.")
 ]
 Unconditional = Annotated[
     bool, Option("Also score each choice after an empty prompt, once per task, for acc_mutual_info.")
@@ -235,7 +235,9 @@ Swap = Annotated[
 ]
 PricesFile = Annotated[
     Name | None,
-    Option("Prices as `rlfocal import prices` reads them.", default="the stored ones", metavar="FILE"),
+    Option(
+        "A file of prices, as `rlfocal import prices` reads it.", default="the stored ones", metavar="FILE"
+    ),
 ]
 SCENARIO = (
     "What else differs, as KIND=VALUE,...: down=M, swap=A=B, prices=FILE, missing=SHARE of test answers. "
@@ -245,7 +247,9 @@ Scenario = Annotated[Name | None, Option(SCENARIO, default="none", metavar="KIND
 OneBudget = Annotated[
     Name | None,
     Option(
-        "Held to this mean cost: models (2) or cents per 1,000 queries (50c).", default="none", metavar="B"
+        "Hold the policies to this mean cost per document: models (2) or cents per 1,000 queries (50c).",
+        default="none",
+        metavar="B",
     ),
 ]
 Seed = Annotated[int, Option("The seed of a method; a checkpoint has its own.", 0, metavar="K")]

@@ -83,7 +83,7 @@ def predictions(
     columns: Annotated[
         Sequence[str] | None,
         Option(
-            "Our names for columns, where theirs are not understood.",
+            "Our names for columns whose own names are not understood.",
             default="theirs",
             metavar="THEIRS=OURS,...",
             is_listed=True,
@@ -99,7 +99,10 @@ def predictions(
     ] = "default",
     scale: Annotated[
         Scale,
-        Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
+        Option(
+            "What the numbers in choice_logprobs are.",
+            default="log, and refused where they look like probabilities",
+        ),
     ] = None,
     split: SplitBy = "hash",
     allow_missing: AllowMissing = False,

@@ -86,7 +86,10 @@ def compact(
     ] = "24h",
     yes: Annotated[
         bool,
-        Option("Delete the snapshots; otherwise what would be deleted is only said.", flags=("--yes", "-y")),
+        Option(
+            "Delete the snapshots; without it, the command only says what it would delete.",
+            flags=("--yes", "-y"),
+        ),
     ] = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -164,7 +167,7 @@ def audit_labels(
     rows: Annotated[int, Option("Print the first N documents.", least=1, metavar="N")] = 20,
     csv: Annotated[
         Path | None,
-        Option("Also write all that are named into this CSV file.", flags=("--csv",), metavar="FILE"),
+        Option("Also write all named documents into this CSV file.", flags=("--csv",), metavar="FILE"),
     ] = None,
     models: options.Models = None,
     warehouse: Location = None,

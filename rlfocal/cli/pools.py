@@ -344,7 +344,7 @@ def remove_model(
         str | None,
         typer.Argument(
             metavar="POOL",
-            help="The pool's name or its YAML file. Without one, only stored answers go.",
+            help="The pool's name or its YAML file. Without one, only stored answers are deleted.",
             show_default=False,
             autocompletion=completion.pools,
         ),

@@ -76,19 +76,21 @@ def test_a_taken_name_is_refused() -> None:
 
 @pytest.mark.parametrize(("was", "now"), [("within", "hold_to_budget"), ("settable", "list_settings")])
 def test_a_hook_of_an_earlier_name_is_refused(was: str, now: str) -> None:
-    class Outdated(MethodBase):
+    class OutdatedMethod(MethodBase):
         def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Any]:
             return [self]
 
-    setattr(Outdated, was, lambda self: None)
-    with pytest.raises(InputError, match=f"Outdated defines `{was}`, which is called `{now}` now; rename it"):
-        register(Entry("outdated", "all", "nothing"))(Outdated)
+    setattr(OutdatedMethod, was, lambda self: None)
+    with pytest.raises(
+        InputError, match=f"OutdatedMethod defines `{was}`, which is called `{now}` now; rename it"
+    ):
+        register(Entry("outdated", "all", "nothing"))(OutdatedMethod)
     assert "outdated" not in entries()
     data = skilled([0.5, 0.5], n_docs=10)
     with pytest.raises(InputError, match=f"`{now}`"):  # a policy's class is not registered
-        fit_groups(Outdated(), data, group_rows(data, "benchmark"), [0])
-    setattr(Outdated, now, getattr(Outdated, was))
-    assert fit_groups(Outdated(), data, group_rows(data, "benchmark"), [0])  # it serves both versions
+        fit_groups(OutdatedMethod(), data, group_rows(data, "benchmark"), [0])
+    setattr(OutdatedMethod, now, getattr(OutdatedMethod, was))
+    assert fit_groups(OutdatedMethod(), data, group_rows(data, "benchmark"), [0])  # it serves both versions
 
 
 @pytest.fixture
