@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from support.limited_server import limit
 from support.scores import NEEDS_VLLM, assert_alike
 from support.servers import serve
-from support.tiny_models import save_model, tiny_tokenizer
+from support.tiny_models import save_model
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import Document, SamplingSettings
@@ -139,15 +140,14 @@ def test_a_server_without_token_ids_or_of_other_tokens_is_refused(
     change(monkeypatch, engine, lambda body: {**body, "return_token_ids": False})
     with pytest.raises(RunError, match="token ids"):
         list(engine.think(documents(" dog"), THINKING))
-    tiny_tokenizer().save_pretrained(tmp_path)
-    file = tmp_path / "tokenizer.json"
+    file = Path(shutil.copytree(model, tmp_path / "other")) / "tokenizer.json"
     content = json.loads(file.read_text())
     vocabulary = content["model"]["vocab"]
     content["model"]["vocab"] = {
         piece: len(vocabulary) + 1 - i if i > 1 else i for piece, i in vocabulary.items()
     }
     file.write_text(json.dumps(content))
-    other = openai.load(served, tmp_path)
+    other = openai.load(served.model_copy(update={"hf_repo": str(file.parent)}), model)
     with pytest.raises(RunError, match="tokenizer"):
         list(other.sample(documents(), SAMPLING))
 

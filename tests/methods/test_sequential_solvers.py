@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from rlfocal.methods.rl_focal_sequential import softmax_regression
 from rlfocal.methods.rl_focal_sequential.decider import (
     N_FEATURES,
     StageView,
@@ -71,6 +72,18 @@ def test_regressions_side_by_side_equal_scipys_one_by_one(biased: bool) -> None:
         got = found.probabilities(rows)[problem].numpy()
         np.testing.assert_allclose(got, distributions(solved.x, problem), atol=1e-4)
         assert (got[~exists] == 0).all()
+
+
+def test_many_rows_are_read_in_blocks_and_their_distributions_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = random_rows(T=50)
+    priors = Priors(torch.ones((2, 3)), torch.full((2, 5), 0.3))
+    taken = torch.ones((2, 50), dtype=torch.float64)
+    whole = fit_many(rows, taken, priors, biased=True, tolerance=1e-6).probabilities(rows)
+    monkeypatch.setattr(softmax_regression, "_BLOCK_ROWS", 16)
+    blocks = fit_many(rows, taken, priors, biased=True, tolerance=1e-6).probabilities(rows)
+    np.testing.assert_allclose(blocks, whole, atol=1e-6)
 
 
 def test_minimise_solves_each_problem_of_a_batch() -> None:

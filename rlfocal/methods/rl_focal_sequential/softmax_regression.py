@@ -20,6 +20,9 @@ _BIAS_RIDGE = 10.0
 """The ridge penalty of biases: the best of 0.01, 3, 10 and 30 on held-out train rows of BIG-Bench Hard."""
 _MIN_THREADED_SIZE = 100_000
 """From this array size on, arithmetic takes longer than its call overhead."""
+_BLOCK_ROWS = 16_384
+"""Rows whose losses are computed at once: arrays of more rows leave the processor's caches. From here on the
+tolerance grows with the rows, so that the number of steps, and the precision of weights, stay."""
 _MEAN_CURVATURE = 0.1
 """About p (1 - p) on average: the curvature that a row adds to the Hessian."""
 
@@ -184,26 +187,31 @@ def _solve(
     at_label = label[:, None, None].expand(-1, n_problems, 1)
     flat = rows.shared.reshape(n_rows * n_slots, n_shared)
     sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
+    blocks = [slice(first, first + _BLOCK_ROWS) for first in range(0, max(n_rows, 1), _BLOCK_ROWS)]
 
     def loss(x: Tensor) -> tuple[Tensor, Tensor]:
         a, b, w = torch.split(x, sizes, 1)  # a and w in deviations of their priors
         own = (w.view(n_problems, n_own, n_slots) * priors.own[..., None]).transpose(0, 1)
-        logits = rows.own @ own.reshape(n_own, n_problems * n_slots)
-        logits = logits.view(n_rows, n_problems, n_slots)
-        of_shared = flat @ (a * priors.shared).T
-        logits = logits + of_shared.view(n_rows, n_slots, n_problems).transpose(1, 2)
-        logits = logits + b + fixed
-        log_p = torch.log_softmax(logits, -1)
-        value = -(log_p.gather(-1, at_label)[..., 0] * weight).sum(0) + 0.5 * (
-            a.square().sum(1) + (bias_ridge * b.square()).sum(1) + w.square().sum(1)
-        )
-        residual = (log_p.exp() - right[:, None]) * weight[..., None]  # (T, B, C)
-        to_shared = flat.T @ residual.transpose(1, 2).reshape(-1, n_problems)
+        own = own.reshape(n_own, n_problems * n_slots)
+        parts = [loss_of(at, (a * priors.shared).T, b, own) for at in blocks]
+        log_score, to_shared, to_bias, to_own = (sum(part[1:], part[0]) for part in zip(*parts, strict=True))
+        value = -log_score + 0.5 * (a.square().sum(1) + (bias_ridge * b.square()).sum(1) + w.square().sum(1))
         to_shared = to_shared.T * priors.shared + a
-        to_bias = residual.sum(0) + bias_ridge * b if biased else torch.zeros_like(b)
-        to_own = rows.own.T @ residual.reshape(n_rows, -1)
+        to_bias = to_bias + bias_ridge * b if biased else torch.zeros_like(b)
         to_own = to_own.view(n_own, n_problems, n_slots).transpose(0, 1) * priors.own[..., None]
         return value, torch.cat([to_shared, to_bias, to_own.reshape(n_problems, -1) + w], 1)
+
+    def loss_of(at: slice, shared: Tensor, bias: Tensor, own: Tensor) -> tuple[Tensor, ...]:
+        """Log score (B,) of some rows, and the gradients of its negative."""
+        taken_rows, of_own_rows = weight[at], rows.own[at]
+        of_shared_rows = rows.shared[at].reshape(-1, n_shared)
+        logits = (of_own_rows @ own).view(-1, n_problems, n_slots)
+        logits = logits + (of_shared_rows @ shared).view(-1, n_slots, n_problems).transpose(1, 2)
+        log_p = torch.log_softmax(logits + bias + fixed[at], -1)
+        log_score = (log_p.gather(-1, at_label[at])[..., 0] * taken_rows).sum(0)
+        residual = (log_p.exp() - right[at, None]) * taken_rows[..., None]  # (rows, B, C)
+        to_shared = of_shared_rows.T @ residual.transpose(1, 2).reshape(-1, n_problems)
+        return log_score, to_shared, residual.sum(0), of_own_rows.T @ residual.reshape(len(residual), -1)
 
     def precondition(x: Tensor) -> Tensor:
         """x times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
@@ -214,6 +222,7 @@ def _solve(
 
     of_shared, of_own = _curvature(flat, priors.shared), _curvature(rows.own, priors.own)
     start = rows.shared.new_zeros((n_problems, sum(sizes)))
+    tolerance *= max(1.0, n_rows / _BLOCK_ROWS)
     a, b, w = torch.split(minimise(loss, start, precondition, tolerance), sizes, 1)
     own = w.view(n_problems, n_own, n_slots) * priors.own[..., None]
     return Weights(a * priors.shared, b, own if biased else own[..., :1])
