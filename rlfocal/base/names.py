@@ -14,7 +14,7 @@ Protocol = Literal["frozen", "online"]
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
 """RL-Focal's methods. The first two run by default."""
 TRAINED_METHODS = (*RL_FOCAL, "gated_log_linear")
-"""All methods that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
+"""All methods that are trained to a checkpoint, which the command line knows without importing them."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts.
 

@@ -278,6 +278,15 @@ def _load_methods() -> None:
     for module in iter_modules(import_module("rlfocal.methods").__path__):
         if not module.ispkg and module.name != "variants":  # which needs torch, and registers none
             import_module(f"rlfocal.methods.{module.name}")
+    load_trained_methods()
+
+
+@cache
+def load_trained_methods() -> None:
+    """Imports the module `method` of each folder that has one, which registers its trained methods."""
+    for folder in import_module("rlfocal.methods").__path__:
+        for module in sorted(Path(folder).glob("*/method.py")):
+            import_module(f"rlfocal.methods.{module.parent.name}.method")
 
 
 @cache

@@ -14,7 +14,7 @@ from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.checking import Range, Space, is_readable
+from rlfocal.methods.checking import is_readable
 from rlfocal.methods.learning.store import (
     CHECKPOINT_FORMAT,
     UnusableError,
@@ -22,9 +22,13 @@ from rlfocal.methods.learning.store import (
     require_tensorboard,
     write_event_files,
 )
-from rlfocal.methods.registry import CheckpointStore, Entry, MethodArguments, register
-from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
-from rlfocal.methods.rl_focal_sequential.config import sequential_config
+from rlfocal.methods.learning.variant import TRAINED, TrainedMethod, find_trained_method
+from rlfocal.methods.registry import (
+    CheckpointStore,
+    Entry,
+    MethodArguments,
+    register,
+)
 
 if TYPE_CHECKING:
     from rlfocal.methods.learning.agents import TrainedAgents
@@ -34,12 +38,6 @@ _log = logging.getLogger(__name__)
 Settings = Mapping[str, Any]
 _TYPICAL_TRAIN_DOCUMENTS = 1_000
 """The number of train rows for which defaults are shown, because some depend on it."""
-_CONFIGURE = {
-    "rl_focal": rl_focal_config,
-    "rl_focal_literal": literal_config,
-    "gated_log_linear": gated_config,
-    "rl_focal_sequential": sequential_config,
-}
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
@@ -48,10 +46,7 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
     Raises InputError for a method that is not RL-Focal's.
     """
     refuse_gone(f"method {method}")
-    if method not in _CONFIGURE:
-        raise unknown_name("method", method, _CONFIGURE, "RL-Focal")
-    own: Callable[[int], Any] = _CONFIGURE[method]
-    return replace(own(n_train), **(changes or {}))
+    return replace(find_trained_method(method).configure(n_train), **(changes or {}))
 
 
 def recipe(method: str, settings: Any) -> str:
@@ -90,36 +85,6 @@ def list_readable(method: str) -> dict[str, Any]:
     config = defaults(method)
     own = {f.name: getattr(config, f.name) for f in fields(config)}
     return {name: value for name, value in own.items() if is_readable(value)}
-
-
-SEARCH_SPACES: Mapping[str, Mapping[str, Space]] = {
-    "rl_focal": {
-        "call_penalty": Range(1e-4, 0.02, log=True),
-        "weight_ridge": Range(0.5, 50.0, log=True),
-        "slots_ridge": Range(3.0, 300.0, log=True),
-        "words_ridge": Range(30.0, 3000.0, log=True),
-        "core_rate": Range(5e-3, 0.1, log=True),
-        "entropy": Range(0.0, 0.03),
-        "gae_lambda": Range(0.5, 1.0),
-    },
-    "gated_log_linear": {
-        "size_penalty": Range(5e-3, 0.5, log=True),
-        "weight_ridge": Range(0.5, 50.0, log=True),
-        "slots_ridge": Range(3.0, 300.0, log=True),
-        "words_ridge": Range(30.0, 3000.0, log=True),
-        "core_rate": Range(5e-3, 0.1, log=True),
-        "steps": Range(100, 1000, log=True),
-    },
-    "rl_focal_sequential": {
-        "size_penalty": Range(0.0, 0.2),
-        "shared_ridge": Range(0.5, 50.0, log=True),
-        "word_directions": Range(20, 120),
-    },
-}
-"""By method, the settings that `--tune` searches.
-
-`rl_focal_literal` has none, because the paper's text sets them.
-"""
 
 
 @dataclass(frozen=True)
@@ -247,70 +212,35 @@ class RLFocal:
         return self.config or configure(self.method, n_train, self.changes)
 
 
-def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> None:
-    """Registers a trained method.
+def register_trained(name: str, asks: str, answers: str, method: TrainedMethod, **more: Any) -> None:
+    """Registers a trained method, and its control without the questions' texts where there is one.
 
-    `base`: the method whose agents are trained, without the questions' texts, under this name.
+    `more`: further fields of its entry.
     """
-    method = base or name
-    fields: dict[str, Any] = {
-        "role": "rl_focal",
-        "reads": ("question", "outputs"),
-        "with_task": "as an input",
-        "has_budgets": True,
-        **more,
-    }
+    TRAINED[name] = method
+    usual: dict[str, Any] = {"reads": ("question", "outputs"), "with_task": "as an input"}
+    _register(name, name, asks, answers, **{"role": "rl_focal", "has_budgets": True, **usual, **more})
+    for control, base in WITHOUT_TEXTS.items():
+        if base == name:
+            _register(
+                control,
+                name,
+                f"as `{name}`, but no agent sees the questions' texts",
+                f"as `{name}`",
+                role="control",
+                reads=("outputs",),
+                has_budgets=True,
+                needs=("questions",),
+                is_default=False,
+                source=f"a control: what reading the questions is worth to `{name}`",
+            )
+
+
+def _register(name: str, method: str, asks: str, answers: str, **fields: Any) -> None:
+    """Registers the agents of a method under a name; under another than its own, they see no texts."""
 
     def make(making: MethodArguments) -> RLFocal:
-        return RLFocal(method, None, making.store, making.on_progress, reads_texts=not base)
+        return RLFocal(method, None, making.store, making.on_progress, reads_texts=name == method)
 
-    space = SEARCH_SPACES.get(method, {})
+    space = TRAINED[method].space
     register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)
-
-
-_enter(
-    "rl_focal",
-    "the Decider: one pool per document, from the question; it starts from the best constant pools",
-    "Fusion's actor, log-linear at its core; both learn by MAPPO from sampled pools and answers, with a "
-    "central critic",
-    source="RL-Focal (arXiv 2502.04492), Algorithms 1 and 2; departures: docs/agents.md",
-)
-_enter(
-    "rl_focal_sequential",
-    "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
-    "softmax regressions over what was said so far",
-    with_task="fitted per task",
-)
-_enter(
-    "gated_log_linear",
-    "the models that a mask learned from the question switches on",
-    "a log-linear ensemble with weights that depend on the question; both fitted by exact expectations over "
-    "train labels",
-    role="rival",
-    protocols=("frozen",),
-    needs=("log-probs",),
-    source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
-)
-for _name, _base in WITHOUT_TEXTS.items():
-    _enter(
-        _name,
-        f"as `{_base}`, but no agent sees the questions' texts",
-        f"as `{_base}`",
-        _base,
-        role="control",
-        reads=("outputs",),
-        with_task=None,
-        needs=("questions",),
-        is_default=False,
-        source=f"a control: what reading the questions is worth to `{_base}`",
-    )
-_enter(
-    "rl_focal_literal",
-    "the Decider of the paper's text: one pool per document, from the last pool and its focal diversity",
-    "Fusion of the paper's text: a network on the selected models' distributions",
-    source="RL-Focal (arXiv 2502.04492), to the letter; what the text leaves open is ours: docs/agents.md",
-    with_task=None,
-    has_budgets=False,
-    is_default=False,
-    is_in_all=False,
-)

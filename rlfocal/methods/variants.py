@@ -3,97 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from torch import Tensor
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import escape_controls, shorten
 from rlfocal.base.gone import is_gone
+from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.learning import routed
 from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents
 from rlfocal.methods.learning.store import (
     CHECKPOINT_FORMAT,
-    Header,
     UnusableError,
     first_fault,
     read_tensors,
     write_tensors,
 )
-from rlfocal.methods.rl_focal.agents import (
-    GatedAgents,
-    PoolDriver,
-    PoolHeader,
-    RLFocalAgents,
-    from_parts,
-    to_parts,
-)
-from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.gated import train as train_gated
-from rlfocal.methods.rl_focal.training import train
-from rlfocal.methods.rl_focal_sequential import agents as sequential
-from rlfocal.methods.rl_focal_sequential.agents import StageDriver
-from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
+from rlfocal.methods.learning.variant import Variant, find_trained_method
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One kind of trained agents."""
+@cache
+def find_variant(method: str, *, is_routed: bool = False) -> Variant:
+    """The kind of a method's agents, or of those that ask one model where answers are only graded.
 
-    header: type[Header]
-    """The class of what its checkpoints hold besides tensors."""
-    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
-    """A function that trains agents for each seed.
-
-    It takes train rows, settings, seeds, progress and the folder from which a killed training resumes. Raises
-    InputError for data that cannot be learned from.
+    Raises InputError for a method that is not RL-Focal's.
     """
-    to_parts: Callable[[Any], dict[str, Tensor]]
-    """A function that returns the tensors of agents."""
-    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
-    """The inverse of `to_parts`, from header and tensors. Raises UnusableError for parts that do not fit."""
-    driver: Callable[[Any], Driver]
-    """The class that runs such agents one query at a time."""
-
-
-_RL_FOCAL = Variant(
-    PoolHeader[RLFocalConfig], train, to_parts, partial(from_parts, RLFocalAgents),
-    PoolDriver,
-)  # fmt: skip
-VARIANTS = {
-    "rl_focal": _RL_FOCAL,
-    "rl_focal_literal": _RL_FOCAL,
-    "rl_focal_sequential": Variant(
-        sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
-    ),
-    "gated_log_linear": Variant(
-        PoolHeader[GatedConfig], train_gated, to_parts,
-        partial(from_parts, GatedAgents), PoolDriver,
-    ),
-}  # fmt: skip
-
-
-def _make_routed(config: type) -> Variant:
-    """The variant of a method for answers that are only graded."""
-    return Variant(
-        routed.RoutedHeader[config],  # type: ignore[valid-type]
-        lambda rows, settings, seeds, on_progress, kept: routed.train_routed(rows, settings, seeds),
-        routed.to_parts, routed.from_parts, routed.RoutedDriver,
-    )  # fmt: skip
-
-
-_ROUTED_VARIANTS = {
-    "rl_focal": _make_routed(RLFocalConfig),
-    "rl_focal_sequential": _make_routed(SequentialConfig),
-    "gated_log_linear": _make_routed(GatedConfig),
-}
+    own = find_trained_method(method)
+    if is_routed and own.routes_graded:
+        return routed.make_variant(type(own.configure(0)))
+    module, _, name = own.variant.partition(":")
+    variant: Variant = getattr(import_module(module), name)
+    return variant
 
 
 def train_agents(
@@ -105,8 +52,7 @@ def train_agents(
     `kept`: the folder from which a killed training resumes. Raises InputError for data that cannot be learned
     from.
     """
-    is_routed = method in _ROUTED_VARIANTS and config.has_floor and rows.is_only_graded
-    of = _ROUTED_VARIANTS[method] if is_routed else VARIANTS[method]
+    of = find_variant(method, is_routed=config.has_floor and rows.is_only_graded)
     agents = of.train(rows, config, seeds, on_progress, kept)
     return [replace(agent, method=method) for agent in agents]
 
@@ -117,7 +63,7 @@ def driver_of(agents: TrainedAgents) -> Driver:
 
 
 def _variant(agents: TrainedAgents) -> Variant:
-    return (_ROUTED_VARIANTS if isinstance(agents, routed.RoutedAgents) else VARIANTS)[agents.method]
+    return find_variant(agents.method, is_routed=isinstance(agents, routed.RoutedAgents))
 
 
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
@@ -149,9 +95,9 @@ def _read(path: Path) -> TrainedAgents:
     method = str(about.get("method"))
     if is_gone(f"method {method}"):
         raise UnusableError(f"is of {method}, which is gone")
-    of = (_ROUTED_VARIANTS if routed.WEIGHTS_KEY in tensors else VARIANTS).get(method)
-    if of is None:
-        raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
+    if method not in TRAINED_METHODS:
+        raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(TRAINED_METHODS)})")
+    of = find_variant(method, is_routed=routed.WEIGHTS_KEY in tensors)
     try:
         return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
     except ValidationError as error:

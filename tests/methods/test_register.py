@@ -17,6 +17,7 @@ from support.cli import Cli
 from support.rows import put, put_choices
 
 from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
@@ -32,7 +33,8 @@ from rlfocal.methods import (
     register,
     registry,
 )
-from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.learning.variant import TRAINED
+from rlfocal.methods.registry import MethodBase, load_trained_methods
 from rlfocal.report.tables import markdown_methods
 from warehouse import Warehouse, open_warehouse
 
@@ -67,6 +69,11 @@ def test_the_docs_table_is_the_register() -> None:
     assert "\n".join(markdown_methods(entries().values())) in page, (
         "put in what `rlfocal methods --markdown` prints"
     )
+
+
+def test_the_command_line_knows_all_trained_methods() -> None:
+    load_trained_methods()
+    assert set(TRAINED) == set(TRAINED_METHODS)
 
 
 def test_a_taken_name_is_refused() -> None:

@@ -27,6 +27,7 @@ from rlfocal.methods.learning.agents import (
 )
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header
+from rlfocal.methods.learning.variant import Variant
 from rlfocal.methods.routing import ask
 
 N_DIRECTIONS = 60
@@ -206,3 +207,12 @@ def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> Rout
     return RoutedAgents(
         queries=read_queries(tensors), weights=tensors[WEIGHTS_KEY].numpy(), **header.fields()
     )
+
+
+def make_variant(config: type) -> Variant:
+    """What a method with these settings is where answers are only graded."""
+    return Variant(
+        RoutedHeader[config],  # type: ignore[valid-type]
+        lambda rows, settings, seeds, on_progress, kept: train_routed(rows, settings, seeds),
+        to_parts, from_parts, RoutedDriver,
+    )  # fmt: skip

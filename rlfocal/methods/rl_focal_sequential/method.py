@@ -1,0 +1,24 @@
+"""The method `rl_focal_sequential`, as the register has it. No torch."""
+
+from __future__ import annotations
+
+from rlfocal.methods.checking import Range
+from rlfocal.methods.learning.variant import TrainedMethod
+from rlfocal.methods.rl_focal_sequential.config import sequential_config
+from rlfocal.methods.trained import register_trained
+
+register_trained(
+    "rl_focal_sequential",
+    "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
+    "softmax regressions over what was said so far",
+    TrainedMethod(
+        sequential_config,
+        "rlfocal.methods.rl_focal_sequential.variants:SEQUENTIAL_VARIANT",
+        space={
+            "size_penalty": Range(0.0, 0.2),
+            "shared_ridge": Range(0.5, 50.0, log=True),
+            "word_directions": Range(20, 120),
+        },
+    ),
+    with_task="fitted per task",
+)
