@@ -19,11 +19,12 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
+from rlfocal.data.text import TFIDF, questions_of
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, Made, MethodBase, answer_policy, register
 from rlfocal.methods.routing import ask, question_router
 from rlfocal.statistics.votes import soft_vote
+from rlfocal_rivals.directions import Directions, fit_directions
 
 
 @dataclass(frozen=True)

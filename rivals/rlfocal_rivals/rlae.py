@@ -17,10 +17,11 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
+from rlfocal.data.text import TFIDF, questions_of
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
+from rlfocal_rivals.directions import Directions, fit_directions
 
 if TYPE_CHECKING:
     from rlfocal_rivals.networks import WeightPolicies

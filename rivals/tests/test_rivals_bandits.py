@@ -14,7 +14,8 @@ from support.worded_data import BANDITS, decided, knowers, topical
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
-from rlfocal.data.text import TFIDF, fit_directions
+from rlfocal.data.text import TFIDF
+from rlfocal_rivals.directions import fit_directions
 from rlfocal_rivals.online import (
     LEARNING_RATES,
     Arms,
@@ -234,3 +235,14 @@ def test_sliding_best_by_brute_force(data: Dataset, window: int) -> None:
         assert decided.rounds[row, best] == 1
     assert decided.pools.all()
     assert (decided.rounds == 1).all()  # nobody waits for those that are called after the answer
+
+
+def test_directions_are_uncorrelated_and_of_one_length() -> None:
+    data = topical(T=300)
+    found = fit_directions(TFIDF, data.questions, 4)
+    along = found.encode(data.questions)
+    assert along.shape == (300, 4)
+    assert np.cov(along.T, bias=True) == pytest.approx(np.eye(4), abs=1e-6)
+    assert along.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-9)
+    for nothing in (("",) * 5, ("same words",) * 5, ("one",)):
+        assert fit_directions(TFIDF, nothing, 4).encode(["one", "two"]).shape == (2, 0)

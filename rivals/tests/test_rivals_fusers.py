@@ -14,9 +14,10 @@ from support.worded_data import accuracy, assert_same, decided, knowers, topical
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.data.text import TFIDF, fit_directions
+from rlfocal.data.text import TFIDF
 from rlfocal.methods.constant_pools import can_afford
 from rlfocal.methods.learning.networks import mlp
+from rlfocal_rivals.directions import fit_directions
 from rlfocal_rivals.networks import WeightPolicies, fit_mlps, learn_weights, mlp_of_each, rewards
 from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 from rlfocal_rivals.topla import Topla, fit_reader, fitness, most_affordable, numbered_as_called

@@ -1,6 +1,6 @@
 """Questions as vectors, for every method that reads them, by built-in TF-IDF or by a named sentence encoder.
 
-It also has what methods learn from vectors with: principal directions, and ridge penalties.
+It also chooses the ridge penalty of methods that learn from vectors.
 """
 
 from __future__ import annotations
@@ -194,30 +194,3 @@ def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[floa
             break
         best, least = ridge, sum(losses)
     return best
-
-
-@dataclass(frozen=True)
-class Directions:
-    """The leading principal directions of train questions, each scaled to unit variance."""
-
-    encoder: Encoder
-    middle: Floats
-    """(D,) the mean train question"""
-    axes: Floats
-    """(D, K) the K directions, one a column"""
-
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """(T, K) the texts' coordinates along the directions"""
-        along: Floats = (self.encoder.encode(texts) - self.middle) @ self.axes
-        return along
-
-
-def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
-    """At most `most` principal directions of train questions; directions without variance are left out."""
-    fitted = fit_encoder(encoder, train)
-    vectors = fitted.encode(train)
-    middle = vectors.mean(axis=0)
-    spreads, axes = np.linalg.eigh(np.cov(vectors.T, bias=True).reshape(len(middle), len(middle)))
-    kept = np.argsort(-spreads, kind="stable")[:most]
-    kept = kept[spreads[kept] > 1e-9]
-    return Directions(fitted, middle, axes[:, kept] / np.sqrt(spreads[kept]))

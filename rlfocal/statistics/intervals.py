@@ -58,10 +58,6 @@ class Difference(Interval):
     """The smallest level at which the interval excludes zero: below 0.05 exactly where the 95 % interval
     does."""
 
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True)
 class Change(Interval):

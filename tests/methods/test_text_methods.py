@@ -21,7 +21,7 @@ from support.worded_data import (
 )
 
 from rlfocal.data.policy import decide
-from rlfocal.data.text import TEXT_RIDGES, TFIDF, fit_directions, ridge_by_folds
+from rlfocal.data.text import TEXT_RIDGES, ridge_by_folds
 from rlfocal.methods.log_linear import Examples, minimise
 from rlfocal.methods.stacking import fit_regression
 
@@ -123,17 +123,6 @@ def test_a_ridge_is_chosen_by_what_is_held_out() -> None:
     assert ridge_by_folds(53, fold) == TEXT_RIDGES[2]  # the first of equals, and no further
     assert sorted(held_out) == list(range(53))
     assert ridge_by_folds(5, fold) == np.inf
-
-
-def test_directions_are_uncorrelated_and_of_one_length() -> None:
-    data = topical(T=300)
-    found = fit_directions(TFIDF, data.questions, 4)
-    along = found.encode(data.questions)
-    assert along.shape == (300, 4)
-    assert np.cov(along.T, bias=True) == pytest.approx(np.eye(4), abs=1e-6)
-    assert along.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-9)
-    for nothing in (("",) * 5, ("same words",) * 5, ("one",)):
-        assert fit_directions(TFIDF, nothing, 4).encode(["one", "two"]).shape == (2, 0)
 
 
 @pytest.mark.parametrize("name", [pytest.param("rl_focal", marks=pytest.mark.slow), "rl_focal_sequential"])
