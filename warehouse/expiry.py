@@ -87,7 +87,7 @@ def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
     return Merge(before, int(warehouse.rows(count)[0][0]), rewritten)
 
 
-def orphans(warehouse: Warehouse) -> list[str]:
+def find_orphans(warehouse: Warehouse) -> list[str]:
     """Parquet files in the data folder that no snapshot knows, left by a killed write.
 
     Files of a write in progress are among them.
@@ -95,22 +95,23 @@ def orphans(warehouse: Warehouse) -> list[str]:
     return _paths(warehouse, script("upkeep/orphans"))
 
 
-def overdue(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
+def find_overdue_files(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
     """Files that no snapshot has needed for longer than `grace`, and that the next compaction deletes."""
     query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
     return _paths(warehouse, query, before=datetime.now(UTC) - grace)
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
-    """Deletes `orphans`, which no query reads, and `overdue`; returns how many. Needs the write lock."""
-    if paths := orphans(warehouse):
+    """Deletes `find_orphans`, which no query reads, and `find_overdue_files`; returns how many. Needs the
+    write lock."""
+    if paths := find_orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
         warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": paths})
     return delete_needless(warehouse)
 
 
 def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> int:
-    """Deletes `overdue`; returns how many. Needs the write lock."""
+    """Deletes `find_overdue_files`; returns how many. Needs the write lock."""
     call = "CALL ducklake_cleanup_old_files('warehouse', older_than => ?::TIMESTAMPTZ)"
     return len(warehouse.rows(call, [datetime.now(UTC) - grace]))
 

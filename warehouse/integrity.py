@@ -12,7 +12,7 @@ import duckdb
 
 from warehouse import writing
 from warehouse.alignment import prompt_hash
-from warehouse.expiry import delete_leftovers, orphans, overdue
+from warehouse.expiry import delete_leftovers, find_orphans, find_overdue_files
 from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
@@ -166,7 +166,7 @@ class TaskFault(NamedTuple):
     benchmark: str
     task: str
     without_label: int
-    twice: int
+    n_duplicates: int
     is_other: bool
     """Whether the task's documents differ from those that were written."""
     other_prompts: int = 0
@@ -246,8 +246,8 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         keys=keys,
         runs=runs,
         other_writers=tuple(n for (n,) in warehouse.rows(script("upkeep/other_writers"))),
-        orphans=tuple(orphans(warehouse)),
-        overdue=tuple(overdue(warehouse)),
+        orphans=tuple(find_orphans(warehouse)),
+        overdue=tuple(find_overdue_files(warehouse)),
     )
 
 

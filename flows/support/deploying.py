@@ -55,7 +55,8 @@ SILENCE_SECONDS = 240
 With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server.
 """
 MIN_SILENCE_SECONDS = 60
-"""The least number for these seconds: in this time, a healthy run may send only one heartbeat."""
+"""The least seconds without a heartbeat after which a run may count as dead. In this time, a healthy run
+may send only one."""
 HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 _PENDING_EVENTS = {"prefect.flow-run.Pending"}
 _BEGIN_EVENTS = {HEARTBEAT_EVENT, "prefect.flow-run.Running"}

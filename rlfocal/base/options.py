@@ -256,8 +256,9 @@ Seed = Annotated[int, Option("The seed of a method; a checkpoint has its own.", 
 Tune = Annotated[
     int,
     Option(
-        "First choose each method's settings by N trials on three folds of train, the defaults first; on "
-        "tables of their own, where methods without settings to tune stand, too. 0: no tuning.",
+        "First choose each method's settings by N trials on three folds of train; the first trial is the "
+        "defaults. Tuned methods have tables of their own, which also show those without settings. "
+        "0: no tuning.",
         0,
         metavar="N",
     ),

@@ -128,7 +128,7 @@ class Calls:
         )
 
     def stored_slots(self, slots: Ints) -> Ints:
-        """(T,) the dataset's own numbers of these slots."""
+        """(T,) the dataset's numbers of `slots`, which are numbered as here."""
         if self._places is None:
             return slots
         own = np.take_along_axis(self._order(), np.maximum(slots, 0)[:, None], axis=1)[:, 0]

@@ -66,8 +66,8 @@ class Dataset:
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
     token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(T, N) cents per 1,000 queries of this length, by the price of tokens; NaN where unknown; (0, 0) if no
-    model has one."""
+    """(T, N) cents per 1,000 queries as long as the document, by tokens; NaN where unknown, (0, 0) if no token
+    has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
     sampled: tuple[str, ...] = ()
@@ -84,8 +84,10 @@ class Dataset:
 
     @property
     def costs(self) -> Floats:
-        """(T, N) cents per 1,000 queries of this length: by tokens, else the flat price; NaN where neither is
-        known."""
+        """(T, N) cents per 1,000 queries as long as each document; NaN where unknown.
+
+        By tokens if these have prices, else the flat price.
+        """
         flat = np.broadcast_to(self.prices, self.predictions.shape)
         return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
 

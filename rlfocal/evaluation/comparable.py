@@ -38,7 +38,7 @@ class BoardKey(NamedTuple):
 
     @property
     def without_pool(self) -> BoardKey:
-        """The key of the board that is alike but for its pool."""
+        """The same key without its pool."""
         return self._replace(other_pool=())
 
 

@@ -274,7 +274,7 @@ def _chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Flo
 
 
 def summarise(seen: ExplanationData, **about: Any) -> Explanation:
-    """The explanation of these decisions; `about`: its fields that do not follow from them."""
+    """The explanation of the decisions `seen`; `about`: its fields that do not follow from them."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
     _, times = np.unique(seen.pools, axis=0, return_counts=True)
     models = [measure_model_use(seen, model) for model in range(len(seen.test.models))]

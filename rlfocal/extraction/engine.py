@@ -139,7 +139,7 @@ class ChoiceScore:
     Such a score has one log-prob and no token.
     """
     n_generated: int | None = 0
-    """The tokens that such a service generated for the document; None: it does not say."""
+    """The tokens that a service which scores no prompt generated for the document; None: it does not say."""
     unanswered: MissingAnswer | None = None
     """The reason why the document has no answer, so that all of its choices are equally likely; None if it
     has one."""

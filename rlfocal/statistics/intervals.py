@@ -197,12 +197,13 @@ class _Documents:
         return np.asarray(values.mean(axis=1))
 
     def variances(self, values: Floats) -> Floats:
-        """(R,) the variances of these estimates, by how the units of each row vary; NaN for a single unit."""
+        """(R,) the variance of the estimate from each row of (R, T), by how its units vary; NaN for a
+        single unit."""
         n = values.shape[1]
         return np.asarray(values.var(axis=1) / (n - 1)) if n > 1 else np.full(len(values), nan)
 
     def freedom(self, n: int) -> int:
-        """The degrees of freedom of that variance, with n documents."""
+        """The degrees of freedom of the variance over units, with n documents."""
         return n - 1
 
 

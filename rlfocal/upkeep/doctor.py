@@ -323,7 +323,11 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
                 f"has {count_noun(task.other_prompts, 'prompt')} missing or altered after being stored",
                 _REPAIR_ADVICE,
             ),
-            (task.twice, f"has {count_noun(task.twice, 'duplicate document')}", "import it again"),
+            (
+                task.n_duplicates,
+                f"has {count_noun(task.n_duplicates, 'duplicate document')}",
+                "import it again",
+            ),
         ):
             if is_so:
                 yield DoctorCheck("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)

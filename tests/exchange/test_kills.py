@@ -20,7 +20,7 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
-from warehouse.expiry import delete_leftovers, orphans
+from warehouse.expiry import delete_leftovers, find_orphans
 
 pytestmark = pytest.mark.slow
 TASKS = ("s", "t")
@@ -145,7 +145,7 @@ def test_a_killed_import_lands_whole_or_not_at_all(tmp_path: Path) -> None:
             landed = model in found
             assert found == whole | ({model: row} if landed else {})
             assert {m for m, _, _ in warehouse.fingerprints()} == set(found)
-            left.update(orphans(warehouse))
+            left.update(find_orphans(warehouse))
             assert import_model(warehouse, tmp_path, model).n_written == (0 if landed else len(TASKS))
         whole[model] = row
         return landed
@@ -153,8 +153,8 @@ def test_a_killed_import_lands_whole_or_not_at_all(tmp_path: Path) -> None:
     kill_at_random(context, open_and_import, given, has_landed, 8, lasted)
     with open_warehouse(tmp_path / "w") as warehouse:
         assert {row[0]: row for row in warehouse.rows(STATE)} == whole
-        assert set(orphans(warehouse)) == left
+        assert set(find_orphans(warehouse)) == left
         with warehouse.upkeep():
             assert delete_leftovers(warehouse) == len(left)
-        assert orphans(warehouse) == []
+        assert find_orphans(warehouse) == []
         assert {row[0]: row for row in warehouse.rows(STATE)} == whole

@@ -22,7 +22,7 @@ from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, write_tensors
 from rlfocal.upkeep.drift import find_snapshot_before_extraction
 from warehouse import Warehouse, open_warehouse, writing
 from warehouse.corrections import remove_model
-from warehouse.expiry import expire, merge, overdue
+from warehouse.expiry import expire, find_overdue_files, merge
 from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
 
@@ -53,9 +53,9 @@ def test_a_running_query_keeps_its_files(place: str) -> None:
         assert merged.files_after < merged.files_before
         assert expire(warehouse, keep=1).snapshots
         assert read + sum(map(len, stream)) == n
-        waiting = overdue(warehouse, NOW)
+        waiting = find_overdue_files(warehouse, NOW)
         assert len(waiting) >= 8
-        assert overdue(warehouse) == []
+        assert find_overdue_files(warehouse) == []
         assert all(Path(path).exists() for path in waiting)
         merge(warehouse, NOW)
         assert not any(Path(path).exists() for path in waiting)

@@ -25,7 +25,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect
-from warehouse.expiry import orphans
+from warehouse.expiry import find_orphans
 from warehouse.integrity import examine, repair
 from warehouse.object_store import use_object_store
 from warehouse.snapshots import diff
@@ -85,7 +85,7 @@ def test_what_a_warehouse_on_disk_can_do(lake: str, tmp_path: Path) -> None:
         warehouse.connection.execute(
             f"COPY (SELECT 1 AS x) TO '{warehouse.data_path()}main/docs/stray.parquet'"
         )
-        assert [path.rpartition("/")[2] for path in orphans(warehouse)] == ["stray.parquet"]
+        assert [path.rpartition("/")[2] for path in find_orphans(warehouse)] == ["stray.parquet"]
         assert repair(warehouse).deleted == 1
         assert examine(warehouse).is_sound
         expected = contents(warehouse)

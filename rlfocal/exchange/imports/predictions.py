@@ -114,23 +114,23 @@ class _Files(Source):
     described_in: Path | None
     """The file that describes the models."""
     on_progress: OnProgress
-    opened: dict[str, RawTable] = field(default_factory=dict)
+    raw_tables: dict[str, RawTable] = field(default_factory=dict)
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         for table in report_progress(["docs", "scores"], self.on_progress):
             is_one = table == "scores" and self.sources["scores"] is self.sources["docs"]
-            opened = self.opened["docs"] if is_one else open_table(scratch, self.sources[table])
+            opened = self.raw_tables["docs"] if is_one else open_table(scratch, self.sources[table])
             if not (opened.names and opened.rows.num_rows):
                 raise InputError(f"{opened.title} has no rows")
-            self.opened[table] = opened
+            self.raw_tables[table] = opened
         # A file that names no model may be given one's name.
         files = [
             name for name in (str(self.sources["scores"]), self.settings["scores"]) if name in self.names
         ]
         shapes = load_shapes(
             scratch,
-            self.opened["docs"],
-            self.opened["scores"],
+            self.raw_tables["docs"],
+            self.raw_tables["scores"],
             self.renamed,
             self.names,
             benchmark=self.benchmark,
@@ -160,7 +160,7 @@ class _Files(Source):
             self.models = _read_models(scratch, self.described_in)
 
     def place(self, row: int, table: str) -> str:
-        return f"{self.opened[table].title}, row {row}" if row else self.opened[table].title
+        return f"{self.raw_tables[table].title}, row {row}" if row else self.raw_tables[table].title
 
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
         """Turns probabilities into log-probs.

@@ -33,7 +33,7 @@ class Bill:
     reserved: float
     """The most cents that the request can cost."""
     risk: float
-    """The cents that it can cost beyond that, where the service ignores max_tokens."""
+    """The cents beyond `reserved` that the request can cost, where the service ignores max_tokens."""
     cents: float
     """The cents that the request costs, as far as is known: before its answer, the most that it can."""
     is_known: bool = False

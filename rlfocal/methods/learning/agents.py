@@ -217,7 +217,8 @@ answers just after a change were 3 points worse.
 PROBE_SHARE = 0.1
 """The share of queries on which both agents and team are asked, to compare the two."""
 ALARM_PROBE_SHARE = 0.5
-"""The share of queries on which both are asked while rewards are clearly below those of train."""
+"""The share of queries on which both agents and team are asked, while rewards are clearly below those of
+train."""
 _EXPLORATION_BONUS = 0.5
 _PRIOR_LABELS = 20.0
 

@@ -198,7 +198,8 @@ class Learner:
         self.optimiser = Adam(modules, rates, config.max_grad_norm)
 
     def begin(self, done: float) -> None:
-        """Called before an episode, with the finished share of the phase."""
+        """Sets the share of learning rates and entropy for an episode; `done` is the finished share of the
+        phase."""
         self.share = 1 - done if self.config.anneal else 1.0
 
     def split_episode(self, length: int) -> list[int]:

@@ -41,7 +41,7 @@ _CHUNK_BYTES = 1 << 24
 
 @lru_cache(maxsize=64)
 def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
-    """Raises InputError for a packed file, of `n_bytes`, that expands beyond these bounds.
+    """Raises InputError for a packed file, of `n_bytes`, that expands beyond MAX_UNPACKED and MAX_RATIO.
 
     `changed_at`: when it changed last, in ns.
     """
