@@ -56,7 +56,7 @@ class Clusters:
         """
         neighbours = find_nearest((products if by_product else cosines)(self.centres, e), k)
         return NearClusters(
-            np.where(neighbours.known[:, None], neighbours.positions, -1), neighbours.similarity
+            np.where(neighbours.is_similar[:, None], neighbours.positions, -1), neighbours.similarity
         )
 
     def nearest_means(self, e: Floats) -> Floats:

@@ -169,4 +169,4 @@ class EagleRouter:
         local = mean_ratings(start, self.games, places, self.settings.step)
         share = self.settings.global_share
         both = share * self.overall + (1 - share) * local
-        return np.where(neighbours.known[:, None], both, self.overall)
+        return np.where(neighbours.is_similar[:, None], both, self.overall)

@@ -66,8 +66,8 @@ class Dataset:
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
     token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(T, N) cents per 1,000 queries as long as the document, by tokens; NaN where unknown, (0, 0) if no token
-    has a price."""
+    """(T, N) cents per 1,000 queries as long as the document, by tokens; NaN where unknown. It is (0, 0)
+    if no token has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
     sampled: tuple[str, ...] = ()

@@ -162,7 +162,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
     _write(setup.warehouse, setup.dataset.benchmark, looks)
     for run in runs.values():
         if run.budget is None:
-            _keep_beside(setup, candidate.method, run.run_id, run.seed, tasks=candidate.reads_task)
+            _write_thresholds(setup, candidate.method, run.run_id, run.seed, tasks=candidate.reads_task)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord,
     return tuple(p for p in stored_promises(warehouse) if (p.run_id, p.target) in broken)
 
 
-def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *, tasks: bool) -> None:
+def _write_thresholds(setup: Setup, method: Method, run_id: str, seed: int | None, *, tasks: bool) -> None:
     """Writes the promised thresholds of a run beside its checkpoint, where a Router finds them."""
     if not (isinstance(method, RLFocal) and method.store and len(setup.groups) == 1):
         return
@@ -273,7 +273,7 @@ def _look_at_run(
         }
         looks.append(_make_look(about, tested, promise.looks + 1, now.fingerprint(), now.snapshot))
     _write(warehouse, first.benchmark, looks)
-    _keep_beside(setup, method, first.run_id, first.seed, tasks=tasks)
+    _write_thresholds(setup, method, first.run_id, first.seed, tasks=tasks)
 
 
 def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:

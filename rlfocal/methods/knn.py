@@ -43,7 +43,7 @@ class Neighbours(NamedTuple):
     """(T, k) the neighbours' similarities"""
 
     @property
-    def known(self) -> Bools:
+    def is_similar(self) -> Bools:
         """(T,) whether any train document is similar.
 
         By cosine, none is if no word of the question is known.
@@ -197,7 +197,7 @@ def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
     """
     means = np.tile(values.mean(axis=0), (len(neighbours.positions), 1))
     if neighbours.positions.shape[1]:
-        means[neighbours.known] = mean_over(values, neighbours.positions[neighbours.known, :k])
+        means[neighbours.is_similar] = mean_over(values, neighbours.positions[neighbours.is_similar, :k])
     return means
 
 

@@ -86,7 +86,7 @@ class ActionValues:
 
     encoder: SimilarityEncoder
     k: int
-    known: Floats
+    train_vectors: Floats
     """(n, D) train documents as vectors."""
     right: Floats
     """(n, A) 1 where an action is right on train, else 0."""
@@ -96,7 +96,7 @@ class ActionValues:
 
     def __call__(self, outputs: Dataset, probes: Sequence[int]) -> Floats:
         """(T, A) the value of each action on T documents, from the outputs of the models asked first."""
-        neighbours = find_similar(self.known, self.encoder.vectors(outputs, probes), self.k)
+        neighbours = find_similar(self.train_vectors, self.encoder.vectors(outputs, probes), self.k)
         return local_mean(neighbours, self.right, self.k)
 
 

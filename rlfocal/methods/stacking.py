@@ -148,11 +148,11 @@ class Regression:
     ridge: float
     """The ridge penalty on the text's weights; infinite: the text is left out."""
     inverse_ridge: float
-    """scikit-learn's C for the weights of the other features."""
+    """scikit-learn's C for the weights of the features other than text."""
     middle: Floats
-    """(F,) the means of the other features on train"""
+    """(F,) the means on train of the features other than text"""
     scale: Floats
-    """(F,) the standard deviations of the other features on train"""
+    """(F,) the standard deviations on train of the features other than text"""
     model: LogisticRegression | None
     """The fitted regression; None if fewer than two choices were ever right."""
 

@@ -167,7 +167,7 @@ def test_neighbours_are_the_most_similar_and_of_equals_the_first(
 def test_a_text_without_known_words_has_no_neighbours() -> None:
     train = np.array([[1.0, 0.0], [0.0, 0.0]])
     found = find_nearest(cosines(train, np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 1.0]])), 2)
-    assert found.known.tolist() == [True, False, False]
+    assert found.is_similar.tolist() == [True, False, False]
 
 
 def test_no_document_is_like_itself() -> None:

@@ -26,7 +26,7 @@ from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Multiplier, Questions, to_decider
 from rlfocal.methods.rl_focal.training import (
     TrainingSetup,
-    finish,
+    finish_agents,
     fit_and_choose,
     prepare,
     start_training,
@@ -228,4 +228,6 @@ def _fit(setup: TrainingSetup, config: GatedConfig, seed: int, report: Progress)
     for step in range(config.steps):
         history.append(learner.step(step, generator))
         report((step + 1) / config.steps)
-    return finish(GatedAgents, setup, networks, config, memory, history, seed, learner.multiplier.is_binding)
+    return finish_agents(
+        GatedAgents, setup, networks, config, memory, history, seed, learner.multiplier.is_binding
+    )

@@ -88,7 +88,7 @@ def _fit(
     networks = start_training(setup, config, generator, stream.outputs())
     history, is_limited = _learn(networks, stream, config, setup.questions, generator, file, report)
     memory = end_of_train(networks, stream, config).memory()
-    return finish(RLFocalAgents, setup, networks, config, memory, history, seed, is_limited)
+    return finish_agents(RLFocalAgents, setup, networks, config, memory, history, seed, is_limited)
 
 
 class TrainingSetup(NamedTuple):
@@ -343,7 +343,7 @@ def _restore(kept: UnfinishedTraining, learner: Learner, generator: torch.Genera
     generator.set_state(tensors["generator"])
 
 
-def finish(
+def finish_agents(
     agents: type[Made], setup: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
     history: Sequence[Episode], seed: int, is_limited: bool,
 ) -> Made:  # fmt: skip
