@@ -22,7 +22,7 @@ from rlfocal.methods.learning.store import (
     require_tensorboard,
     write_event_files,
 )
-from rlfocal.methods.learning.variant import TRAINED, TrainedMethod, find_trained_method
+from rlfocal.methods.learning.variant import METHODS_BY_NAME, TrainedMethod, find_trained_method
 from rlfocal.methods.registry import (
     CheckpointStore,
     Entry,
@@ -217,7 +217,7 @@ def register_trained(name: str, asks: str, answers: str, method: TrainedMethod, 
 
     `more`: further fields of its entry.
     """
-    TRAINED[name] = method
+    METHODS_BY_NAME[name] = method
     usual: dict[str, Any] = {"reads": ("question", "outputs"), "with_task": "as an input"}
     _register(name, name, asks, answers, **{"role": "rl_focal", "has_budgets": True, **usual, **more})
     for control, base in WITHOUT_TEXTS.items():
@@ -242,5 +242,5 @@ def _register(name: str, method: str, asks: str, answers: str, **fields: Any) ->
     def make(making: MethodArguments) -> RLFocal:
         return RLFocal(method, None, making.store, making.on_progress, reads_texts=name == method)
 
-    space = TRAINED[method].space
+    space = METHODS_BY_NAME[method].space
     register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)

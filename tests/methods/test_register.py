@@ -33,7 +33,7 @@ from rlfocal.methods import (
     register,
     registry,
 )
-from rlfocal.methods.learning.variant import TRAINED
+from rlfocal.methods.learning.variant import METHODS_BY_NAME
 from rlfocal.methods.registry import MethodBase, load_trained_methods
 from rlfocal.report.tables import markdown_methods
 from warehouse import Warehouse, open_warehouse
@@ -73,7 +73,7 @@ def test_the_docs_table_is_the_register() -> None:
 
 def test_the_command_line_knows_all_trained_methods() -> None:
     load_trained_methods()
-    assert set(TRAINED) == set(TRAINED_METHODS)
+    assert set(METHODS_BY_NAME) == set(TRAINED_METHODS)
 
 
 def test_a_taken_name_is_refused() -> None:

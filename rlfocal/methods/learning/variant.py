@@ -52,13 +52,13 @@ class TrainedMethod:
     """What `--tune` searches."""
 
 
-TRAINED: dict[str, TrainedMethod] = {}
+METHODS_BY_NAME: dict[str, TrainedMethod] = {}
 """The trained methods by name, as their folders register them."""
 
 
 def find_trained_method(method: str) -> TrainedMethod:
     """The trained method of that name. Raises InputError for a method that is not RL-Focal's."""
     load_trained_methods()
-    if method not in TRAINED:
-        raise unknown_name("method", method, TRAINED, "RL-Focal")
-    return TRAINED[method]
+    if method not in METHODS_BY_NAME:
+        raise unknown_name("method", method, METHODS_BY_NAME, "RL-Focal")
+    return METHODS_BY_NAME[method]
