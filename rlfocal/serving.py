@@ -30,20 +30,17 @@ _log = logging.getLogger(__name__)
 class Router:
     """One query at a time: `choose` until it names no more models, `fuse`, and `learn` if the label is known.
 
-        router = Router.load("seed-0.safetensors")
-        outputs = {}
-        while models := router.choose(question, outputs):
-            outputs |= {model: ask(model, question) for model in models}
-        answer = router.fuse(outputs)
-        sure = router.probability
-        router.learn(label)
+    router = Router.load("seed-0.safetensors") outputs = {} while models := router.choose(question, outputs):
+    outputs |= {model: ask(model, question) for model in models} answer = router.fuse(outputs) sure =
+    router.probability router.learn(label)
 
     A Router takes one query at a time; concurrent streams need a Router each.
 
-    With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
-    on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
-    `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents learnt from.
-    `down`: models that are never asked; others stand in from the start, as in `rlfocal replay --down`.
+    With `online`, a vote of the models that are best by the labels so far is compared with the trained
+    agents, on a tenth of the queries. It answers while it does better. Without `online`, `learn` changes
+    nothing. `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents
+    learnt from. `down`: models that are never asked; others stand in from the start, as in `rlfocal replay
+    --down`.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ RIDGE = 1e-3
 N_BASE_FEATURES = 3
 """Features that every rule reads: the team's accuracy, its members' mean accuracy, and its size."""
 _MAX_FITTED_DOCUMENTS, _STEPS = 2_000, 12
-"""Documents that a log-linear pool is fitted on, at most, and its Newton steps."""
+"""Documents that a log-linear ensemble is fitted on, at most, and its Newton steps."""
 
 
 def candidate_teams(n_models: int) -> Bools:
@@ -49,7 +49,7 @@ def vote_hits(data: Dataset, teams: Bools) -> Floats:
 
 
 def log_linear_hits(data: Dataset, teams: Bools) -> Floats:
-    """(T, P) 1 where a team's log-linear pool is right: a weight per member, fitted on train.
+    """(T, P) 1 where a team's log-linear ensemble is right: a weight per member, fitted on train.
 
     Each half of train is answered by weights fitted on the other, so that train's accuracies are not those of
     the documents that were fitted.

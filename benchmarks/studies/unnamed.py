@@ -1,6 +1,6 @@
 """The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
 
-On train, the log-linear pool is cross-fitted: each document's logits are of a pool that did not see it. From
+On train, the log-linear ensemble is cross-fitted: each document's logits are of one that did not see it. From
 these and the models' own distributions, a regression tells how likely the pool's answer is right, and how
 likely the likeliest choice that no model named is. On test, the latter is answered where it is likelier. The
 control learns the same from labels that were shuffled over train's documents.
@@ -111,7 +111,7 @@ def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
 
 
 def _logits(train: Dataset, documents: Dataset) -> Floats:
-    """(T, C) of the log-linear pool of all models, fitted on `train`."""
+    """(T, C) of the log-linear ensemble of all models, fitted on `train`."""
     pool = fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))
     return np.asarray(
         np.einsum("tmc,m->tc", evidence(documents, pool.members)[0], pool.weights) + pool.biases

@@ -33,7 +33,7 @@ N_SAMPLES = 40
 
 @answer_policy(
     "self_consistency_cascade",
-    f"up to {MAX_CHAIN_MODELS} models in turn, until enough of the last one's passes agree",
+    f"up to {MAX_CHAIN_MODELS} models in turn, until enough of the last one's samples agree",
     "what the last one answers",
     has_budgets=True,
     kinds=("answers",),

@@ -239,7 +239,8 @@ class HierShrink(PricedEstimator):
     """Asks argmax_m b2_m - λ · price_m.
 
     b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s). n is the size of the
-    question's cluster (of 20 or of 100), m the mean correctness in it, ȳ that on all of train, and s = 24.
+    question's cluster (of 20 or of 100), and m the mean correctness in it. ȳ is that on all of train, and s =
+    24.
     """
 
     coarse: Annotated[PositiveInt, Range(2, 50, log=True)] = 20

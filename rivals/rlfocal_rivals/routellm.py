@@ -192,7 +192,7 @@ class FactorisedBattles(Descent, BattleRouter):
     """P(strong wins) = σ(δ(strong, x) - δ(weak, x)).
 
     δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are right
-    than for those that are not. Gaussian noise of scale `noise` is added to e(x).
+    than for others. Gaussian noise of scale `noise` is added to e(x).
     """
 
     dimensions: Annotated[int, Range(16, 256, log=True)] = 128

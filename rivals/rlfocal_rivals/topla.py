@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 class Topla(MethodBase):
     """Focal-diversity pruning, then TOPLA-Weighted.
 
-    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
-    focal diversity (Eq 8) and a its plurality's accuracy, both on train. All teams of at least two are tried
-    if they are at most `enumerable`. Otherwise a genetic search chooses (two-point crossover, steady-state
-    selection, no mutation). A network with two hidden layers of sigmoids maps the team's outputs to a slot,
-    by cross-entropy and Adam. The epoch that is best on a held-out part of train is kept. It reads log-probs,
-    centred over a document's choices and standardised on train; for free answers, the shares of samples.
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, where λ is
+    its focal diversity (Eq 8), and a its plurality's accuracy. Both are on train. All teams of at least two
+    are tried if they are at most `enumerable`. Otherwise a genetic search chooses (two-point crossover,
+    steady-state selection, no mutation). A network with two hidden layers of sigmoids maps the team's outputs
+    to a slot, by cross-entropy and Adam. The epoch that is best on a held-out part of train is kept. It reads
+    log-probs, centred over a document's choices and standardised on train; for free answers, the shares of
+    samples.
     """
 
     focal_weight: Annotated[float, Range(0.0, 1.0)] = 0.5

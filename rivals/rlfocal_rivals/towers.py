@@ -216,9 +216,9 @@ class GraphRouter(Descent, QuestionRouter):
     """Asks argmax_m σ(mean(x ⊙ z_m)); x is a question's node before messages, z_m model m's node after them.
 
     x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
-    gains the mean of what the visible questions send it (their nodes and, along the edge, whether it was
-    right). Nodes are then normalised over the graph. It is learnt by cross-entropy on the edges that a random
-    mask hides. To decide, all edges of train are visible.
+    gains the mean of the visible questions' messages. A message is the question's node and, along the edge,
+    whether the model was right. Nodes are then normalised over the graph. It is learnt by cross-entropy on
+    the edges that a random mask hides. To decide, all edges of train are visible.
     """
 
     dimensions: Annotated[PositiveInt, Range(4, 32, log=True)] = 8

@@ -110,8 +110,8 @@ def comparable_runs(
 
     A board has one pool, and the data of its newest run. The widest pool of a benchmark has the benchmark's
     main board. Others have boards of their own, unless a newer board has all their models. So have tuned
-    methods, beside the methods without settings to tune. A board of wanted runs is on their data, and holds
-    all other current runs on it beside them, but none of a method that is wanted.
+    methods, beside the methods without settings to tune. A board of wanted runs is on their data, with all
+    other current runs on these data. It has no other run of a wanted method.
     """
     standing = dict(warehouse.rows(script("queries/standing_pools")))
     present: dict[str, set[str]] = defaultdict(set)

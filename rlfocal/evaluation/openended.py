@@ -63,8 +63,8 @@ def read_scores(path: str | Path) -> ScoreTable:
     """Reads a Parquet, CSV or JSONL file with a row per document and model: COLUMNS, `split` optional.
 
     The stream is the order in which documents first appear. If a task has no splits, its first 80 % are
-    train. Raises InputError with row and reason if a row is wrong, a model misses a document, there are
-    fewer than two models, or a split is empty.
+    train. Raises InputError with row and reason if a row is wrong. It also does if a model misses a document,
+    there are fewer than two models, or a split is empty.
     """
     path = Path(path)
     with closing(duckdb.connect()) as scratch:

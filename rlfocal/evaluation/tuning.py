@@ -162,10 +162,10 @@ def tune(
 ) -> TunedSettings:
     """Runs the trials that the search's journal in `folder` lacks, and chooses the settings.
 
-    The first trial is the defaults. The best of the others replaces them if it is right more often by more
-    than the standard error of the paired difference over documents, and asks at most MAX_CALL_RATIO times as
-    many models. `force` starts over. Raises InputError for a damaged journal, and the method's error with its
-    defaults. Other settings that cannot work are logged, and lose.
+    The first trial is the defaults. The best of the others replaces them if it is right more often, by more
+    than the standard error of the paired difference over documents. It must ask at most MAX_CALL_RATIO times
+    as many models. `force` starts over. Raises InputError for a damaged journal, and the method's error with
+    its defaults. Other settings that cannot work are logged, and lose.
     """
     journal = search.journal(folder)
     if force:

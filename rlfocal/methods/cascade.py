@@ -278,7 +278,7 @@ _MIN_PROBABILITY = 1e-6  # bound on probabilities, so that log-odds are finite
 
 
 def top_probability_of(documents: Dataset, model: int) -> Floats:
-    """(T,) a model's probability (or share of passes) for its own answer; 0 without an answer."""
+    """(T,) a model's probability (or share of samples) for its own answer; 0 without an answer."""
     predictions = documents.predictions[:, model]
     of_answer = documents.probs[np.arange(len(predictions)), model, np.maximum(predictions, 0)]
     return np.where(predictions >= 0, of_answer, 0.0)

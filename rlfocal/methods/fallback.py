@@ -102,8 +102,8 @@ def needed_margin(train: Dataset) -> float:
     """The margin that `choose_fallback` needs on these documents: 0, or SHUFFLED_MARGIN if labels may be
     shuffled.
 
-    It is 0 where one model is right clearly more often than with the labels of other documents, by a test for
-    each model at `CHANCE_LEVEL` in all. What is learned from shuffled labels is worse than any good model.
+    It is 0 where one model is right clearly more often than with the labels of other documents. Each model is
+    tested, at `CHANCE_LEVEL` in all. What is learned from shuffled labels is worse than any good model.
     """
     predictions, labels, n = train.predictions, train.labels, len(train)
     size = int(max(predictions.max(initial=0), labels.max(initial=0))) + 1

@@ -144,7 +144,7 @@ def fit_log_linear(train: Dataset, members: Bools, ridge: float = WEIGHT_RIDGE) 
     Raises RunError if the fit does not converge.
     """
     examples = Examples.from_dataset(train, members, np.zeros((len(train), 0)))
-    pool = _minimise(examples, ridge, np.inf, f"the log-linear pool of {train.benchmark!r}")
+    pool = _minimise(examples, ridge, np.inf, f"the log-linear ensemble of {train.benchmark!r}")
     return LogLinearPool(members, *pool)
 
 
@@ -360,8 +360,8 @@ def newton_step(
 ) -> tuple[Floats, Floats]:
     """The parameters and their precision after one document's label.
 
-    A <- γ A + (1 - γ) MIN_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory), g the gradient of
-    the right slot's log-probability and H its negative curvature.
+    A <- γ A + (1 - γ) MIN_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory). g is the gradient of
+    the right slot's log-probability, and H its negative curvature.
     """
     chances, curvature = make_document(parameters, given, exists)
     keep = np.exp(-1 / memory)

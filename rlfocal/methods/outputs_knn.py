@@ -42,9 +42,9 @@ NEIGHBOUR_COUNTS = (25, 50, 100, 200)
 class OutputsKnn(MethodBase):
     """Asks a few models, then at most one more, chosen by the nearest train documents.
 
-    The value of action a (ask no more, or ask model m) on a document is the share of its k nearest train
-    documents on which the log-linear pool of the models then asked is right. Another model is asked where
-    its gain in value is worth its price.
+    An action is to ask no more, or to ask model m. Its value on a document is a share of the k nearest train
+    documents: those on which the log-linear ensemble of the models then asked is right. Another model is
+    asked where its gain in value is worth its price.
     """
 
     neighbours: str = TUNED_VALUE

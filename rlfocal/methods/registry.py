@@ -192,8 +192,8 @@ class Entry:
 _NEED_WORDS: dict[Need, str] = {
     "questions": "the texts of the questions",
     "choice texts": "the texts of the choices",
-    "passes": "several sampled passes per document",
-    "samples": "several sampled passes per document or log-probs, not scores scaled to a unit interval",
+    "passes": "several samples per document",
+    "samples": "several samples per document or log-probs, not scores scaled to a unit interval",
     "log-probs": "log-probs of choices, not the shares of sampled letters",
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",

@@ -178,8 +178,8 @@ def probe_newcomer(
 
     `rlfocal add-model --help` describes the parameters. The pool stays as it is. Called again, it continues
     where it stopped, and with a larger `n` it asks only new documents. Raises InputError, with nothing asked,
-    for a wrong entry, where no other model of the pool answered a benchmark, and for an `n` that is too small
-    for a verdict.
+    for a wrong entry, and for an `n` that is too small for a verdict. It also does where no other model of
+    the pool answered a benchmark.
     """
     entered, pool_spec = load_entry(Path(entry)), load_pool(pool)
     engine = backend or pool_spec.backend

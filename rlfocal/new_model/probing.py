@@ -1,7 +1,7 @@
 """What a model is worth to a pool, from its answers to a few documents of a benchmark.
 
-The most informative documents are those where the team's answer is close, as leaving out a member shows, and
-those that some members get right and others wrong.
+The most informative documents are those where the team's answer is close, as leaving out a member shows.
+Others are those that some members get right and some wrong.
 """
 
 from __future__ import annotations

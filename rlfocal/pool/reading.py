@@ -29,8 +29,8 @@ MAX_NODES = 20_000  # keys and values, each anchor's counted wherever an alias s
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
-    Raises InputError for a file that is not YAML, is not keys and values, is too large or too deep, refers to
-    itself, or has aliases that expand too far.
+    Raises InputError for a file that is not YAML, or not keys and values, and for one that is too large or
+    too deep. It also does for a file that refers to itself, or whose aliases expand too far.
     """
     content = read_text(path)
     try:

@@ -260,10 +260,10 @@ class BenchmarkSize(_Value):
     preamble_tokens: Number = Field(ge=0, description="few-shot examples, the same for a whole task")
     document_tokens: Number = Field(gt=0, description="the rest of each prompt")
     choice_tokens: Number = Field(default=0, ge=0, description="tokens of one choice")
-    answer_tokens: Number = Field(default=0, ge=0, description="tokens of one sampled pass")
+    answer_tokens: Number = Field(default=0, ge=0, description="tokens of one sample")
     passes: Whole = Field(default=1, gt=0, description="sampled answers per document")
     prompt_digits: Number = Field(default=0, ge=0, description="digits of each prompt")
-    answer_digits: Number = Field(default=0, ge=0, description="digits of one sampled pass")
+    answer_digits: Number = Field(default=0, ge=0, description="digits of one sample")
 
 
 class SamplingSpec(_Value):

@@ -39,7 +39,7 @@ def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliabili
     InputError: a confidence is not a probability, or the two arrays have different lengths.
     """
     confidence, correct = _select_answered(confidence, correct)
-    # Rounding must not push shares of passes such as 0.29 into the bin below.
+    # Rounding must not push shares of samples such as 0.29 into the bin below.
     bin_of = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
     n = np.bincount(bin_of, minlength=bins)
     there = np.flatnonzero(n)

@@ -26,11 +26,11 @@ def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
 def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> float:
     """The mean PGR over strong-call shares from 0 to 1, as the area under straight lines between the points.
 
-    `shares` (P,) are those of the documents that a router sends to the strong model and `accuracies` (P,) its
-    accuracies, a point per threshold, in any order. Between points PGR is linear, as it is when a coin
-    decides between two thresholds. So the mean is the area by the trapezoid rule, as in RouteLLM's code. The
-    ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A random router
-    has 0.5. NaN where PGR is.
+    `shares` (P,) are the shares of documents that a router sends to the strong model, and `accuracies` (P,)
+    its accuracies. There is a point per threshold, in any order. Between points PGR is linear, as it is when
+    a coin decides between two thresholds. So the mean is the area by the trapezoid rule, as in RouteLLM's
+    code. The ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A
+    random router has 0.5. NaN where PGR is.
     """
     share, recovered = _recovered_shares(shares, accuracies, weak, strong)
     return float(np.trapezoid(recovered, share))
@@ -73,7 +73,7 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
     """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
 
     The hull goes from the cheapest point (the most accurate of these) to the most accurate (the cheapest of
-    these), each step less steep than the one before. It is what a coin that decides between two points can
+    these). Each step is less steep than the one before. It is what a coin that decides between two points can
     reach. All costs are known.
     """
     hull: list[int] = []
@@ -105,8 +105,8 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
 
     The front is that of all points given, so give all methods and all single models at once. The logarithm of
     cost and the accuracy are each scaled to 0 at their lowest and 1 at their highest over all points of known
-    cost, then the two differences are summed (the L1 distance). 0 on the front, NaN where the cost is
-    unknown. A method with several points is rated by their mean (arXiv 2601.07206).
+    cost. The distance is the sum of both differences (L1). 0 on the front, NaN where the cost is unknown. A
+    method with several points is rated by their mean (arXiv 2601.07206).
 
     InputError: a cost is not above 0, so that it has no logarithm.
     """

@@ -1,10 +1,10 @@
 """Intervals of a mean accuracy or a difference of two, over documents or tasks and over training seeds.
 
-They take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0 where it is
-wrong, on the same documents. A method is averaged over its seeds. Three things vary, as in an analysis of
-variance of documents crossed with seeds: documents, seeds (training luck, the same for all documents), and
-what a seed does on a document. The last is in the variance between documents and in that between seeds, so it
-is taken from one of them (Owen, 2007, "The pigeonhole bootstrap", has the double count).
+They take `one` (K, T) and `other` (J, T), on the same documents: 1 where a seed of a method is right, 0 where
+it is wrong. A method is averaged over its seeds. Three things vary, as in an analysis of variance of
+documents crossed with seeds: documents, seeds (training luck, the same for all documents), and what a seed
+does on a document. The last is in the variance between documents and in that between seeds, so it is taken
+from one of them. Owen (2007, "The pigeonhole bootstrap") has the double count.
 
 The interval is Student's t around the estimate. The variance between K seeds has K - 1 degrees of freedom.
 Satterthwaite's (1946) for the sum of both covers the truth in 87 % of cases at worst with 2 seeds and 92 %

@@ -104,9 +104,8 @@ class FailureCounts(Protocol[Array]):
 class Counts(FailureCounts[Array], Protocol[Array]):
     """Counts of joint failures and of agreement among members, (..., P) each.
 
-    `same_votes` counts the ordered pairs of members with one prediction over all documents, `chance` sums the
-    squared shares of all predictions, and `plurality_right` counts the documents on which the plurality is
-    right.
+    `same_votes` counts the ordered pairs of members with one prediction over all documents. `chance` sums the
+    squared shares of all predictions. `plurality_right` counts the documents on which the plurality is right.
     """
 
     @property

@@ -217,4 +217,4 @@ def test_scaled_scores_and_single_passes_are_no_distributions() -> None:
     for unfit in (replace(data, logprobs=scaled, probs=np.exp(scaled)), answers()):
         named, left_out = every_method(unfit)
         assert "more_agents" not in named
-        assert left_out["more_agents"].startswith("needs several sampled passes per document or log-probs")
+        assert left_out["more_agents"].startswith("needs several samples per document or log-probs")

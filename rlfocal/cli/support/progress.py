@@ -75,8 +75,8 @@ def print_extracted(extracted: int, present: int) -> None:
 def print_notes(location: str | None, models: Sequence[str]) -> None:
     """Prints on stderr what a user should know of these models' answers, a line each.
 
-    There is a line for each model whose engine takes a slower way, for each task with missing answers, and
-    for each way in which a service's responses differ from what was asked for.
+    There is a line for each model whose engine takes a slower way, and for each task with missing answers.
+    There is also one for each way in which a service's responses differ from what was asked for.
     """
     from rlfocal.extraction.recording import slower_models, unanswered_partitions
     from rlfocal.extraction.responses import odd_responses

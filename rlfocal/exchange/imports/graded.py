@@ -1,10 +1,10 @@
 """Answers that come with a grade: stored so that each is right or wrong exactly as its grade says.
 
 The warehouse calls an answer right if it equals the document's gold answer. So an answer graded right is
-stored as the gold answer, whatever its wording, and one graded wrong as what it says, if that differs from
-the gold answer. If no gold answer is given, the one that most models graded right gave stands for it. All
-right answers are thus one answer, but wrong ones as many as there are wordings: on free texts such as code,
-votes therefore look better than they are.
+stored as the gold answer, whatever its wording. One graded wrong is stored as it is, if it differs from the
+gold answer. If no gold answer is given, the one that most models graded right gave stands for it. All right
+answers are thus one answer, but wrong ones as many as there are wordings: on free texts such as code, votes
+therefore look better than they are.
 """
 
 from __future__ import annotations

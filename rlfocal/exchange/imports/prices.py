@@ -66,8 +66,8 @@ def read_prices(path: str | Path) -> Prices:
     """Reads a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
 
     A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
-    InputError for a model named twice or without a price, for a price that is no number from 0 on, and for
-    one per token where one per million belongs.
+    InputError for a model named twice or without a price, and for a price that is no number from 0 on. It
+    also does for a price per token in place of one per million.
     """
     prices: Prices = {}
     for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMN_TYPES, ("model",)):

@@ -57,9 +57,9 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     """Writes every row that an export of tables has and the warehouse lacks, in one transaction.
 
     Stored rows stay: repeating it writes nothing. Record ids, times and snapshot numbers are kept as they
-    were exported. Raises InputError for a folder or file that is no such export, for one that was altered or
-    exported without the texts of confidential documents, for documents that are not the stored ones, and for
-    a partition that the warehouse holds with other rows.
+    were exported. Raises InputError for a folder or file that is no such export, and for one that was altered
+    or exported without the texts of confidential documents. It also does for documents that are not the
+    stored ones, and for a partition that the warehouse holds with other rows.
     """
     path = Path(folder)
     check_tables(path)

@@ -415,7 +415,8 @@ def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
     """The prompt tokens that vLLM may read at once, so that their log-probs take half of `room` bytes.
 
     It is a power of two from `least` to `most`. vLLM's profile of its memory ignores prompt log-probs, so
-    they get memory that it does not claim (`room`), of which torch's other allocations have the other half.
+    they get half of the memory that it does not claim (`room`). torch's other allocations have the other
+    half.
     """
     fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
     return min(most, max(least, int(2 ** (fit.bit_length() - 1))))

@@ -58,8 +58,9 @@ def ask_documents(
     calls share the cores. `on_progress` is called with Progress for each shard of a batch, and with
     ProbeBatch once it is committed. The model itself enters no other table.
 
-    Raises InputError for a model that cannot run, for documents that are not those of the warehouse, and for
-    a probe that asked another model or in another way; RunError if the engine fails. Committed batches stay.
+    Raises InputError for a model that cannot run, for documents that differ from the warehouse's, and for a
+    probe that asked another model or in another way. Raises RunError if the engine fails. Committed batches
+    stay.
     """
     start_log()
     with open_warehouse(location) as warehouse:

@@ -1,7 +1,7 @@
 """MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
 
-Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
-and updates the agents of the phase and the central critic on every rollout. Tensors are (L, B, ...) for L
+Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time.
+It updates the agents of the phase and the central critic on every rollout. Tensors are (L, B, ...) for L
 steps of B parallel environments, or (M, ...) with M = L·B.
 """
 

@@ -73,8 +73,9 @@ def outcome(right: Bools, probability: Floats, least: float) -> Floats:
 def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Floats:
     """(T, 5) the Decider's observation from Fusion's distribution (T, C) and its `answers` (T,).
 
-    It is a constant, the top probability, its lead over the second, the entropy as a share of its maximum
-    over `n_slots` slots, and the share of the asked models' `votes` (T, m) for Fusion's answer.
+    It is a constant, the top probability, its lead over the second, the entropy, and the agreement. The
+    entropy is a share of its maximum over `n_slots` slots. The agreement is the share of the asked models'
+    `votes` (T, m) for Fusion's answer.
     """
     ranked = np.sort(probabilities, axis=1)[:, ::-1]
     second = ranked[:, 1] if ranked.shape[1] > 1 else np.zeros(len(ranked))
