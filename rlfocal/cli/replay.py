@@ -76,7 +76,7 @@ def replay(
     if len(replays) == 1:
         show_result(replays[0], lambda: _print_one(replays[0]), as_json=as_json)
     else:
-        show_result(replays, lambda: Console().print(_several(rows)), as_json=as_json)
+        show_result(replays, lambda: Console().print(_make_table(rows)), as_json=as_json)
 
 
 def _print_one(replayed: Replay) -> None:
@@ -95,7 +95,7 @@ def _print_one(replayed: Replay) -> None:
         console.print(_tasks(replayed))
 
 
-def _several(rows: Sequence[tuple[str, str, Replay]]) -> Table:
+def _make_table(rows: Sequence[tuple[str, str, Replay]]) -> Table:
     numbers = ("as evaluated %", "replayed %", "points", "asked", "¢/1k")
     table = Table("policy", *numbers, texts=("scenario",))
     for policy, scenario, replayed in rows:

@@ -34,7 +34,7 @@ class BoardKey(NamedTuple):
     trials: int
     """The number of trials by which settings were tuned; 0: none."""
     other_pool: tuple[str, ...]
-    """The pool, if it is not the one that stands for the benchmark; else empty."""
+    """The pool, if it is not the benchmark's widest; else empty."""
 
     @property
     def without_pool(self) -> BoardKey:

@@ -57,30 +57,30 @@ class PairEstimate:
 
 
 Interval = tuple[float, float, float]
-"""Value, and both ends of the 95 % interval."""
+"""The value, and both ends of its 95 % interval."""
 
 
 @dataclass(frozen=True)
 class PoolEstimate:
-    """The value, and both ends of the 95 % interval."""
+    """The best pool of a size by plurality, and its gain if the model takes the place of a member."""
 
     size: int
     models: tuple[str, ...]
     leaves: str
-    """The best pool of a size by plurality, and its gain if the model takes the place of a member."""
+    """The member whose place the model takes, chosen by the answers to other documents."""
     gain: Interval
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """The member whose place the model takes, chosen by other documents."""
+    """What n documents of a benchmark say about a model. Figures are fractions; intervals are of 95 %."""
 
     benchmark: str
     n: int
     n_docs: int
     accuracy: Interval
     gain: Interval
-    """What n documents of a benchmark say about a model. All figures are fractions; intervals are of 95 %."""
+    """The log-linear team's gain in accuracy by the model."""
     gain_by_task: Interval
     """The gain in accuracy if the model alone answers the tasks on which it leads team and members."""
     verdict: Verdict

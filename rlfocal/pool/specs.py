@@ -176,7 +176,7 @@ class ModelSpec(_Value):
         description="a prompt longer than the context: an error, or truncated on the left and flagged",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="what is computed in; auto: what its configuration says"
+        default="auto", description="the data type of computations; auto: that of the model's configuration"
     )
     head_dtype: Literal["float32", "model"] = Field(
         default="float32",
