@@ -21,7 +21,13 @@ from rlfocal.extraction.running.kept import Shard, discard, probe_folder
 from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.worker import MAX_UNANSWERED_SHARE, Extraction, answer, check, documents_alone
+from rlfocal.extraction.running.worker import (
+    MAX_UNANSWERED_SHARE,
+    Extraction,
+    answer,
+    check,
+    list_choices_alone,
+)
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
@@ -158,13 +164,13 @@ def _ask_batch(
 ) -> None:
     """Asks the documents of a batch, and commits the model's answers."""
     warehouse, model = extraction.warehouse, extraction.model
-    total = sum(len(job.task.documents) + len(documents_alone(job.task)) for job, _ in batch)
+    total = sum(len(job.task.documents) + len(list_choices_alone(job.task)) for job, _ in batch)
     done, seconds = 0, 0.0
     made: list[dict[str, Any]] = []
     missing: list[str] = []
     for job, drawn in batch:
         shard, about = _ask_task(extraction, probe_id, job, folder, done, total)
-        done += len(drawn) + len(documents_alone(job.task))
+        done += len(drawn) + len(list_choices_alone(job.task))
         seconds += shard.seconds
         made += probe_rows(about, drawn, shard.rows, shard.traces)
         missing += unanswered_documents(shard.rows).values()

@@ -250,7 +250,7 @@ def _answer_job(
 def check(extraction: Extraction, job: Job) -> None:
     """Raises InputError, before any request, if a prompt of the job does not fit."""
     extraction.engine.check(job.task.documents, job.task.sampling, job.thinking)
-    if alone := documents_alone(job.task):
+    if alone := list_choices_alone(job.task):
         extraction.engine.check(alone)
 
 
@@ -270,7 +270,7 @@ def answer(
     documents that may be left without an answer.
     """
     task, record = job.task, extraction.record
-    texts = documents_alone(task)
+    texts = list_choices_alone(task)
     answered_ids = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
     documents = [document for document in task.documents if document.doc_id not in answered_ids]
     total = len(documents) + len(texts) if total is None else total
@@ -298,7 +298,7 @@ def answer(
     return Shard(rows, answered.seconds + scored.seconds, answered.traces)
 
 
-def documents_alone(task: TaskDocuments) -> list[Document]:
+def list_choices_alone(task: TaskDocuments) -> list[Document]:
     """The choices of a task as documents that are scored after an empty prompt."""
     return documents_of_choices(task.documents) if task.unconditional else []
 
