@@ -320,13 +320,15 @@ def _two_loops(
 
 
 _MAX_WEIGHING_DOCUMENTS = 3_000
+_MAX_HELD_OUT_DOCUMENTS = 2 * _BLOCK_ROWS
+"""Train documents to which out-of-fold fits are fitted. They decide on all."""
 _HELD_OUT_TOLERANCE = 0.5
 """The tolerance of out-of-fold fits, which only choose shares and train the Decider."""
 
 
-def select_comparison_rows(n: int) -> Ints:
-    """Evenly spaced positions among n documents, on which models and recipes are compared."""
-    return np.linspace(0, n - 1, min(n, _MAX_WEIGHING_DOCUMENTS)).round().astype(np.int64)
+def select_comparison_rows(n: int, most: int = _MAX_WEIGHING_DOCUMENTS) -> Ints:
+    """At most so many evenly spaced positions among n documents, on which models and recipes are compared."""
+    return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
 class Stage(NamedTuple):
@@ -349,11 +351,14 @@ def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: b
     whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
     out_of_fold = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
 
+    sample = torch.from_numpy(select_comparison_rows(n_rows, _MAX_HELD_OUT_DOCUMENTS))
+    sampled = rows if len(sample) == n_rows else rows.take(sample)
+
     def fit_out_of_fold(of_seed: Floats, part: Tensor) -> None:
         n_folds = int(part.max()) + 1
-        taken = (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, T)
+        taken = (part[sample] != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, sample)
         fitted = fit_many(
-            rows,
+            sampled,
             taken.repeat_interleave(n_recipes, 0),
             priors.select(torch.arange(n_recipes).repeat(n_folds)),
             biased=biased,
