@@ -128,10 +128,8 @@ CALENDAR_PHRASINGS = (
 
 
 def boolean_expression(rng: Random, facts: Facts) -> Question:
-    """A bracket's value, then the whole expression's.
-
-    An operator's fact is its truth table for 00, 01, 10, 11.
-    """
+    """A question for a bracket's value, then for the whole expression's. An operator's fact is its truth
+    table for 00, 01, 10, 11."""
     terms = [(rng.random() < 0.25, rng.random() < 0.5) for _ in range(3)]
     first, second = rng.choice(list(facts)), rng.choice(list(facts))
     a, b, c = (value != negated for negated, value in terms)
@@ -154,7 +152,7 @@ def _apply(table: str, left: bool, right: bool) -> bool:
 
 
 def calendar_step(rng: Random, facts: Facts) -> Question:
-    """Steps through a year of invented months. A month's fact is its place in the year."""
+    """A question that steps through a year of invented months. A month's fact is its place in the year."""
     months = sorted(facts, key=lambda month: int(facts[month]))
     start, steps, forward = rng.randrange(MONTHS), rng.randint(1, MAX_MONTHS), rng.random() < 0.5
     prompt = rng.choice(CALENDAR_PHRASINGS).format(
@@ -165,7 +163,8 @@ def calendar_step(rng: Random, facts: Facts) -> Question:
 
 
 def object_counting(rng: Random, facts: Facts) -> Question:
-    """Which of four things belong to a category, and how many. A thing's fact is its category."""
+    """A question for which of four things belong to a category, and how many. A thing's fact is its
+    category."""
     things = rng.sample(list(facts), 4)
     category = facts[rng.choice(things)]
     members = [thing for thing in things if facts[thing] == category]
@@ -179,7 +178,8 @@ def _count(things: Sequence[str]) -> str:
 
 
 def ordering(rng: Random, facts: Facts) -> Question:
-    """Puts three people in order, from two comparisons. A comparative's fact is which side has more."""
+    """A question that puts three people in order, from two comparisons. A comparative's fact is which side
+    has more."""
     people = rng.sample(PEOPLE, 3)
     sentences = []
     for more, less in pairwise(people):
@@ -194,7 +194,8 @@ def ordering(rng: Random, facts: Facts) -> Question:
 
 
 def hyperbaton(rng: Random, facts: Facts) -> Question:
-    """Puts three adjectives in their proper order. An adjective's fact is its rank before the noun."""
+    """A question that puts three adjectives in their proper order. An adjective's fact is its rank before
+    the noun."""
     by_rank: dict[str, list[str]] = {}
     for adjective, rank in facts.items():
         by_rank.setdefault(rank, []).append(adjective)
@@ -208,7 +209,8 @@ def hyperbaton(rng: Random, facts: Facts) -> Question:
 
 
 def navigate(rng: Random, facts: Facts) -> Question:
-    """The ways one faces after each of three turns. A turn's fact is its number of quarters clockwise."""
+    """A question for the ways one faces after each of three turns. A turn's fact is its number of quarters
+    clockwise."""
     start = rng.randrange(len(HEADINGS))
     turns = [rng.choice(list(facts)) for _ in range(3)]
     answer = _path(start, [int(facts[turn]) for turn in turns])
@@ -256,7 +258,8 @@ ROOMS = ["barn", "cellar", "attic", "kitchen", "library", "stable"]
 
 
 def object_placements(rng: Random, facts: Facts) -> Question:
-    """Where someone will look for a moved thing. An action's fact is whether its doer saw the move."""
+    """A question for where someone will look for a moved thing. An action's fact is whether its doer saw
+    the move."""
     owner, mover, other = rng.sample(PEOPLE, 3)
     thing, distraction = rng.sample(OBJECTS, 2)
     first, second, elsewhere, never, nowhere = rng.sample(PLACES, 5)
@@ -276,7 +279,7 @@ def object_placements(rng: Random, facts: Facts) -> Question:
 
 
 def murder_mysteries(rng: Random, facts: Facts) -> Question:
-    """Which of two suspects did it. A weapon's fact is the trade that handles it."""
+    """A question for which of two suspects did it. A weapon's fact is the trade that handles it."""
     victim, culprit, suspect = rng.sample(PEOPLE, 3)
     weapon = rng.choice(list(facts))
     trade = rng.choice([trade for trade in WEAPONS if trade != facts[weapon]])
@@ -288,7 +291,8 @@ def murder_mysteries(rng: Random, facts: Facts) -> Question:
 
 
 def team_allocation(rng: Random, facts: Facts) -> Question:
-    """Which of three people suits a job, and why. A hobby's fact is the job that suits its lover."""
+    """A question for which of three people suits a job, and why. A hobby's fact is the job that suits its
+    lover."""
     jobs, people = rng.sample(list(HOBBIES), 3), rng.sample(PEOPLE, 3)
     hobbies = [_hobby(rng, facts, job) for job in jobs]
     lovers = [f"{who} loves {hobby}." for who, hobby in zip(people, hobbies, strict=True)]
@@ -347,10 +351,8 @@ MAX_GOODS = 19
 
 
 def word_problem(rng: Random, facts: Facts) -> Question:
-    """A start and two or three gains or losses.
-
-    A verb's fact is its sign. The only choice is the solution.
-    """
+    """A question with a start and two or three gains or losses. A verb's fact is its sign. The only choice
+    is the solution."""
     person, goods = rng.choice(PEOPLE), rng.choice(GOODS)
     total = rng.randint(2, 12)
     sentences, steps = [f"{person} has {total} {goods}."], []
