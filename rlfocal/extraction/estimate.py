@@ -71,7 +71,7 @@ def gpu_of(device: str) -> GPU | None:
 
 
 def find_gpu(name: str) -> GPU:
-    """The GPU of that name, in any case. Raises InputError for an unknown one."""
+    """The GPU of that name, in capital or small letters. Raises InputError for an unknown one."""
     if name.upper() not in KNOWN_GPUS:
         raise unknown_name("GPU", name, KNOWN_GPUS, "--gpu")
     return KNOWN_GPUS[name.upper()]
