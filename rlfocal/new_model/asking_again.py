@@ -279,9 +279,10 @@ def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec,
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
     """The probe of these answers to begin or to continue: the first without a verdict."""
+    warehouse.connection.execute(script("snapshots/low_precision"))
     stored = warehouse.query(
-        "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, "
-        "backend, evidence, settings->>'samples' AS samples FROM extractions "
+        "SELECT extraction_id, has_low_precision(settings, backend) AS is_low, evidence, "
+        "settings->>'samples' AS samples FROM extractions "
         "WHERE (model, benchmark) = (?, ?) ORDER BY extraction_id",
         [model, benchmark],
     ).to_pylist()
@@ -290,10 +291,7 @@ def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
             f"the warehouse has no answers of {model} to {benchmark}, so nothing to compare with; "
             "`rlfocal add-model --probe` is for new models"
         )
-    is_low = any(
-        row["dtype"] in ("bfloat16", "float16") or row["quantization"] or row["backend"] in ("openai", "chat")
-        for row in stored
-    )
+    is_low = any(row["is_low"] for row in stored)
     sampled = [int(row["samples"] or 16) for row in stored if row["evidence"] == "samples"]
     done = (
         "SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change' AND "

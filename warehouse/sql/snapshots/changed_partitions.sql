@@ -21,11 +21,8 @@ WITH records AS (
 ran AS (
     SELECT
         r.*,
-        list_bool_or(list_transform([r.ran_before, r.ran_after], lambda ran: coalesce(
-            (ran.settings ->> 'dtype') IN ('bfloat16', 'float16') OR (ran.settings ->> 'quantization') IS NOT NULL
-                OR (ran.settings ->> 'dtype') IS NULL AND ran.backend = 'openai',
-            false
-        ))) AS low_precision
+        has_low_precision(r.ran_before.settings, r.ran_before.backend)
+            OR has_low_precision(r.ran_after.settings, r.ran_after.backend) AS low_precision
     FROM records AS r
 ),
 relabelled AS (
