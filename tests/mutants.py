@@ -175,7 +175,7 @@ MUTANTS = (
         "keep = np.exp(-1 / memory)", "keep = 1.0",
         "methods/test_online_log_linear.py::test_the_log_linear_pool_learns_as_written_out"),
     Mutant("cross-fitting on all rows", SEQUENTIAL + "softmax_regression.py",
-        "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
+        "(part[sample] != torch.arange(n_folds)[:, None])", "(part[sample] != torch.full((n_folds, 1), -1))",
         "methods/test_sequential_training.py::test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it"),
     Mutant("prices and rounds cost nothing", SEQUENTIAL + "decider.py",
         "penalty * self.size - self.paid", "penalty * self.size",
