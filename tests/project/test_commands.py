@@ -157,6 +157,8 @@ def test_every_printed_command_runs(page: Path, desk: Path, tmp_path: Path) -> N
     shutil.copytree(desk, folder, symlinks=True, ignore=lambda at, _: left if at == str(desk) else [])
     (folder / ".venv").symlink_to(desk / ".venv")
     (folder / "home").mkdir(exist_ok=True)
+    # On a slow machine, DuckDB's shell would print a progress bar, which is not in the guide.
+    (folder / "home" / ".duckdbrc").write_text("SET enable_progress_bar = false;\n")
     found = blocks(page)
     ports = {printed: str(free_port()) for printed in PORTS}
     script = [[with_ports(one, ports) for one in block if why_not(one) is None] for block, _ in found]
