@@ -57,7 +57,12 @@ def test_every_query_of_the_pages_runs(folder: Path) -> None:
             "SELECT snapshot_id, snapshot_time FROM warehouse.snapshots() ORDER BY ALL"
         )
     # What they speak of, as it is called here.
-    here = {"'mmlu'": "'lab-mmlu'", "120": str(number), "2026-11-20 12:00": f"{time:%Y-%m-%d %H:%M:%S.%f%z}"}
+    here = {
+        "'mmlu'": "'lab-mmlu'",
+        "snapshot := 40": f"snapshot := {number}",
+        "VERSION => 40": f"VERSION => {number}",
+        "2026-11-20 12:00": f"{time:%Y-%m-%d %H:%M:%S.%f%z}",
+    }
     for query in (query for page in PAGES for query in queries(page.read_text("utf-8"))):
         for there, name in here.items():
             query = query.replace(there, name)
