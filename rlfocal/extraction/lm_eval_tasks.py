@@ -29,7 +29,7 @@ FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes t
 _TASK_LINE = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
 
 Managers = dict[tuple[Path, ...], Any]
-"""By the folders whose tasks each knows, lm-eval's TaskManagers."""
+"""lm-eval's TaskManagers, by the folders whose tasks each knows."""
 
 
 class HubDataset(NamedTuple):

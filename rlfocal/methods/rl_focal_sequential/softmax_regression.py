@@ -111,8 +111,9 @@ def fit_many(
     `taken` (B, T) holds 0 or 1. `offset` (B, T, C) is added to the logits, and weights then add to it.
     Cross-entropy is the policy gradient over all slots: the logarithm of the expected reward when the right
     slot earns 1. Rows without a right slot are ignored. If not `biased`, slots have no meaning of their own,
-    and rows no `own` features. At the solution no gradient component exceeds `tolerance`. Every problem
-    starts from zero, so rows that are not taken cannot affect it.
+    and rows no `own` features. At the solution no gradient component exceeds `tolerance`, which
+    grows with the rows beyond _BLOCK_ROWS. Every problem starts from zero, so rows that are not taken cannot
+    affect it.
     """
     n_slots = rows.open.shape[1]
     slots = torch.nonzero(rows.open.any(0))[:, 0] if biased else torch.arange(n_slots)
@@ -146,9 +147,9 @@ def fit_many(
 
 
 def _kinds(priors: Priors, many: bool) -> list[Tensor]:
-    """Groups of problems by the features they use; one group unless there are `many` problems.
+    """Groups of problems by the features they use; one group unless the rows hold `many` numbers.
 
-    Then no problem pays for the features of others.
+    In groups, no problem pays for the features of others.
     """
     n_problems = len(priors.shared)
     if not many:
