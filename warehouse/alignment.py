@@ -28,7 +28,7 @@ LOGPROB_ROUNDING = 1e-6
 def check_scores(rows: pa.Table) -> None:
     """Raises InputError with the first row of `choice_logprobs` or `traces` that holds an impossible score.
 
-    Scores without tokens were imported, or are means over traces. Rows of other tables pass.
+    A choice's score need only be finite: imported ones may be positive. Rows of other tables pass.
     """
     if "trace" in rows.column_names:
         rows = _choices_of(rows)
@@ -148,10 +148,9 @@ def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
 
 
 def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_documents: Collection[Place]) -> None:
-    """Deletes stored documents that differ from the given ones, if no other model answered them.
+    """Deletes the stored documents and answers of tasks of which any document differs from the given ones.
 
-    Other models' rows of the tasks in `replace_documents` are deleted, too. For other tasks that they
-    answered, raises InputError.
+    Raises InputError if other models answered such a task, unless it is in `replace_documents`.
     """
     reasons = differences(connection)
     if not reasons:

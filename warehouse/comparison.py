@@ -120,7 +120,7 @@ def _match_quantity(text: str) -> re.Match[str] | None:
 
 @lru_cache(maxsize=4096)
 def measure(answer: str) -> frozenset[str]:
-    """What a number is measured in, of all that its unit may mean; empty without a known unit.
+    """All units that the text beside an answer's number may mean; empty without a known unit.
 
     >>> measure("5 m"), measure("5 Meters."), measure("$5"), measure("5 eggs"), measure("5")
     (frozenset({'m'}), frozenset({'m'}), frozenset({'dollar'}), frozenset(), frozenset())
@@ -162,7 +162,7 @@ def trim(text: str) -> str:
     ('paris', '-x', '[0,1)', 'n!', 'paris')
     """
     text = text.replace("−", "-").replace("\\{", "{").replace("\\}", "}")
-    if len(text) > MAX_ANSWER_LENGTH:  # no formula: and one sign is trimmed at a time, which takes its square
+    if len(text) > MAX_ANSWER_LENGTH:  # no formula, and the loop below takes quadratic time
         return text.strip(PUNCTUATION)
     while (trimmed := _trim_once(text)) != text:
         text = trimmed
@@ -278,9 +278,9 @@ class Rule(StrEnum):
         return with_unit(form, answer) if has_other_unit else form
 
     def merge_stored(self, stored: Rule, benchmark: str) -> Rule:
-        """The rule of a benchmark whose stored answers have another rule.
+        """The rule of a benchmark whose stored answers have the rule `stored`: SOURCE if one of the two is.
 
-        Raises InputError if the two contradict each other.
+        Raises InputError for two other rules that differ.
         """
         if self is stored:
             return self
@@ -305,7 +305,7 @@ def with_unit(form: str, answer: str) -> str:
 def canonical_forms(answers: Iterable[str], rule: Rule) -> dict[str, str | None]:
     """By answer to one question whose gold is not known, its form.
 
-    By default, equal numbers keep their units where they are given in different ones.
+    By the rules DEFAULT and SOURCE, equal numbers keep their units where these differ.
     """
     forms = {answer: rule.canonical(answer) for answer in answers}
     if rule not in (Rule.DEFAULT, Rule.SOURCE):

@@ -79,8 +79,8 @@ def attach(
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
-    Raises MissingWarehouseError; or InputError for an unknown snapshot, for a file that is not a catalogue,
-    and for a catalogue that may not be written to.
+    Raises MissingWarehouseError if there is no catalogue; InputError for an unknown snapshot, for a file that
+    is not a catalogue, and for a catalogue that may not be written to.
     """
     if isinstance(snapshot, int) and not 0 <= snapshot < 2**63:
         raise _no_snapshot(connection, location, snapshot)
@@ -113,7 +113,7 @@ def attach(
 
 
 def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
-    """The catalogue, or a copy for this connection, because SQLite must write beside what it reads."""
+    """The catalogue's address; a copy's where its directory cannot be written to, as SQLite needs."""
     directory = location.directory
     if directory is None or os.access(directory, os.W_OK) or (directory / f"{CATALOG_FILE}-wal").exists():
         return location.catalog

@@ -19,7 +19,7 @@ def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[
 
     `corrections`: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted
     again with its former label keeps the corrected one. Raises InputError with `place(row)` of the first row
-    that names no document, is out of range, or does not suit the document's kind.
+    that names no document, is out of range, is a duplicate or does not suit the document's kind.
     """
     connection = warehouse.connection
     with warehouse.transaction("correct labels"):
@@ -40,8 +40,8 @@ def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
     """Deletes a model's answers, also those to probes, in some benchmarks or all.
 
-    Returns the number of partitions, whole or probed; 0 if an earlier call deleted them. Past evaluations
-    stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
+    Returns the number of partitions, those that only probes asked included; 0 if an earlier call deleted
+    them. Evaluations and earlier snapshots stay. Raises InputError for unknown names.
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
@@ -127,7 +127,7 @@ def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
 
 
 def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
-    """Deletes partitions of a model, all of some benchmarks, and probes' answers to them."""
+    """Deletes partitions of a model, and all that probes hold of it on their benchmarks."""
     writing.drop_partitions(warehouse.connection, going)
     probed = "WHERE model = ? AND list_contains(?, benchmark)"
     for table in ("probe_answers", "probe_estimates"):

@@ -21,7 +21,7 @@ class Expiry(NamedTuple):
     snapshots: tuple[int, ...]
     """The numbers of the deleted snapshots."""
     evaluated: tuple[int, ...]
-    """The snapshots that are kept only because evaluations or training runs read them."""
+    """The snapshots that are kept only because evaluations, training runs or drift refer to them."""
     files: int
     """The number of Parquet files that only the deleted snapshots need."""
     bytes: int
@@ -51,7 +51,7 @@ def expire(
     Deletes snapshots that are not among the `keep` newest and are older than `older_than`, as far as given;
     the newest always stays. So do, unless `evaluated`, those that evaluations read, those in `trained`, which
     `--snapshot N` reproduces, and the one that drift is measured from. An expired snapshot cannot be opened.
-    Raises InputError if neither limit is given or one is negative.
+    Raises InputError if neither limit is given, `keep` is below 1 or `older_than` negative.
     """
     if keep is None and older_than is None:
         raise InputError(

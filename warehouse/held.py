@@ -25,8 +25,7 @@ time."""
 
 
 class HeldBenchmark:
-    """Copies of the tables with one benchmark's rows, which a connection of their own sees under the same
-    names.
+    """Temporary copies of one benchmark's rows, which the warehouse's connection reads instead of its tables.
 
     Views and macros read the copies, too. Other benchmarks look empty meanwhile.
     """
@@ -40,7 +39,7 @@ class HeldBenchmark:
         self._rows = warehouse.rows
 
     def hold(self, benchmark: str) -> bool:
-        """Copies the benchmark's rows, and frees those of the last one; False where there are too many."""
+        """Copies the benchmark's rows and frees those of the last one; False where it cannot, or too many."""
         if not self._is_possible:
             return False
         self._drop_copies()

@@ -360,7 +360,7 @@ def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
 
 
 def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
-    """By task, how many prompts differ from those that its documents say they were asked."""
+    """By task, how many prompts are missing or do not match their documents' `prompt_hash`."""
     altered: Counter[tuple[str, str]] = Counter()
     rows = warehouse.connection.execute(script("upkeep/prompts"))
     while some := rows.fetchmany(_PROMPTS_AT_ONCE):

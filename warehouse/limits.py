@@ -100,7 +100,7 @@ LIMIT_VARIABLE = "RLFOCAL_MEMORY_LIMIT"
 """The environment variable of the memory that a query may take, such as 4GB; unset: 80 % of all."""
 _MEMORY_AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _SPILL_SHARE = 2
-"""A query may spill onto one part in so many of the disk that is free when the warehouse is opened."""
+"""The free disk space, when the warehouse is opened, is divided by this: so much a query may spill."""
 
 
 def memory_settings() -> dict[str, str | bool | int | float | list[str]]:

@@ -14,7 +14,8 @@ from warehouse.errors import InputError
 DEFAULT_LOCATION = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
 LOCK_FOLDER = "locks"
-_LEFTOVERS = frozenset({"data", LOCK_FOLDER, CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
+_LEFTOVERS = frozenset({"data", LOCK_FOLDER, CATALOG_FILE, f"{CATALOG_FILE}-journal"})
+"""What an interrupted creation of a warehouse may leave in its directory."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Location:
 
     @property
     def payments(self) -> Path:
-        """The folder of payments to services, and their answers."""
+        """The database of payments to services, and of what they answered."""
         return self.local / "payments.sqlite"
 
     @property

@@ -111,7 +111,7 @@ def _from_aws() -> dict[str, str]:
     """The credentials of a profile, SSO, a process or a role, which botocore finds where it is installed.
 
     Each call opens a session: an older one would keep a token until shortly before it expires. Raises
-    RunError where there are none any more.
+    RunError where they cannot be loaded or renewed.
     """
     try:
         from botocore.exceptions import BotoCoreError, ClientError

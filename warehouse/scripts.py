@@ -114,7 +114,7 @@ def list_definitions() -> list[Definition]:
 def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
     """The meaning of everything that is defined, then of each of `columns`: (table or view, column).
 
-    Those of another client are left out.
+    Tables, views and columns that only another client knows are left out.
     """
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
     comments: dict[str, dict[str, str]] = tomllib.loads(text)

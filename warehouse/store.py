@@ -177,7 +177,7 @@ class Warehouse:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Holds the warehouse's lock `name`, against any directory or host; it is not reentrant.
+        """Holds the lock `name`, which one process at a time can hold on any host; it is not reentrant.
 
         Yields False, without the lock, if another holder has it and `wait` is false. The lock ends with its
         holder: with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself

@@ -100,7 +100,7 @@ _PART = re.compile(r"([^\W\d_²³]+|°c?f?|[%％$¢€£¥₹₽₩]|/)([²³]?)
 
 
 def read_unit(beside: str) -> frozenset[str]:
-    """What a number's folded text beside it may measure in, such as "m/s"; empty where that is no known unit.
+    """The units that the folded text beside a number may mean, such as "m/s"; empty if it is no known unit.
 
     >>> sorted(read_unit("square meters")), sorted(read_unit("km per hour")), sorted(read_unit("apples"))
     (['m2'], ['km/h'], [])

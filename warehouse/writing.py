@@ -44,9 +44,9 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 
 @contextmanager
 def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Makes even inserts of a few rows into files.
+    """Lets inserts of even a few rows write Parquet files.
 
-    DuckLake 1.5 would put them into its catalogue, which keeps no text with a NUL inside a list.
+    DuckLake 1.5 would put them into its catalogue, which cannot hold a NUL in the texts of a list.
     """
     connection.execute("SET ducklake_default_data_inlining_row_limit = 0")
     try:
@@ -65,7 +65,7 @@ def put_probe_answers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapp
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """The rows of the table `models`."""
     described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
-    for row in described:  # nobody knows them of a closed model
+    for row in described:  # a closed model has neither
         row |= {name: row.get(name) or None for name in ("hf_repo", "params_b")}
     return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)
 
@@ -134,7 +134,7 @@ def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable
 def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     """Inserts the documents that are new; stored ones must be the same.
 
-    Where new documents extend a stored task, the longer listing decides every document's split. Raises
+    A listing with new documents, or of all stored ones, decides the split of its documents. Raises
     InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
@@ -154,7 +154,7 @@ def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Sequence[Any] = ()) -> None:
-    """Stores digests of the decisions of runs that have none, if the SQL condition `which` is true."""
+    """Stores digests of the decisions that fulfil the SQL condition `which`, of runs without a digest."""
     connection.execute(script("writes/digests"))
     connection.execute(
         "INSERT INTO run_digests SELECT run_id, benchmark, decisions_digest(d) FROM decisions AS d "
@@ -200,12 +200,12 @@ class Partition(NamedTuple):
 def put_answers(
     connection: duckdb.DuckDBPyConnection, partitions: Sequence[Partition], n_stored: Mapping[Place, int]
 ) -> None:
-    """Writes partitions of one model and their documents; `n_stored` are the documents of the ones they
-    replace.
+    """Writes partitions of one model and their documents.
 
     Documents that differ from the stored ones replace them where no other model answered those, or where
     `replace_documents` lets other models' rows be deleted. The number of statements does not grow with
-    partitions. Raises InputError unless all are whole, answer the stored documents and shorten nothing.
+    partitions. `n_stored`: how many documents the replaced partitions have. Raises InputError unless all are
+    whole, answer the stored documents and shorten nothing.
     """
     model = str(partitions[0].extraction["model"])
     rows = {
@@ -357,7 +357,7 @@ def _json(value: Any) -> str | None:
 
 
 def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:
-    """Writes the documents in temp.given that are new."""
+    """Writes the documents in temp.given that are new, or differ in split, secrecy or a first prompt hash."""
     connection.execute(script("writes/changed_docs"))
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/put_docs"))
@@ -372,7 +372,7 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
-    """Stages documents: temp.given as the warehouse stores them, temp.stored those of their tasks before."""
+    """Stages corrected documents in temp.given, and the stored ones of their tasks in temp.stored."""
     with (
         _stage(connection, "given", docs, like="docs"),
         _stage(connection, "stored", None, like="docs"),

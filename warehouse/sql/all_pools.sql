@@ -174,13 +174,13 @@ failing AS (
 common AS (
     SELECT f.* EXCLUDE (answered), warehouse.words_and(f.answered, f.wrong) AS failed FROM failing AS f
 ),
--- failures: over the documents that the member fails, how many of the pool fail; pairs: how many ordered pairs of them.
 counted AS (
     SELECT
         c.members, c.size, c.place, c.member, c.n, c.n_any_right, c.n_right, warehouse.n_common(c.failed, c.failed) AS n_failed,
         list_transform(c.right_votes, lambda v: warehouse.n_common(c.failed, v)) AS n_right_beside
     FROM common AS c
 ),
+-- failures: over the documents that the member fails, how many of the pool fail; pairs: how many ordered pairs of them.
 per_member AS (
     SELECT
         any_value(c.members) AS members, c.size, c.place, sum(c.n) AS n, sum(c.n_any_right) AS n_any_right, sum(c.n_right) AS n_right,

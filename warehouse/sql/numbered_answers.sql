@@ -71,8 +71,7 @@ SELECT
 FROM strangers AS s;
 
 -- One row for each model and document that it answered. number: the document's, from 0, among the n_documents
--- asked about. code:
--- equal, on one document, for equal answers; NULL for none. ahead, behind: a wrong answer that wins a tie with the right
+-- asked about. code: equal, on one document, for equal answers; NULL for none. ahead, behind: a wrong answer that wins a tie with the right
 -- one if all who give the latter come later by name, or whoever comes first.
 CREATE OR REPLACE MACRO numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH documents AS (

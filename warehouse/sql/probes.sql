@@ -1,5 +1,5 @@
--- What a model says to each document that a probe asked, by the rules of `predictions`. Nothing else reads these answers:
--- a model that was only probed stands in no other view.
+-- What a model says to each document that a probe asked, by the rules of `predictions`. No other view reads these
+-- answers.
 CREATE OR REPLACE VIEW probe_predictions AS
 WITH choices AS (
     SELECT a.probe_id, a.model, a.benchmark, a.task, a.doc_id, a.probability, unnest(a.choices) AS said

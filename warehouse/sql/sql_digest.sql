@@ -1,2 +1,2 @@
--- Of which SQL the views and macros are: where it is another than rlfocal's, the next writer renews them.
+-- A digest of the SQL that defines the views and macros: where rlfocal's differs, the next writer renews them.
 CREATE OR REPLACE MACRO sql_digest() AS '$digest';

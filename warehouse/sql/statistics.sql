@@ -34,8 +34,8 @@ CREATE OR REPLACE MACRO pair_means(n11, n00, n10, n01) AS {
     double_fault: avg(n00 / nullif(n11 + n00 + n10 + n01, 0))
 };
 
--- Every statistic of a pool of `size` models on n documents, from sums over documents (as in `pool_documents`), the
--- mean of its focal correlations, and its `pair_means`. Their Python twins: rlfocal/statistics/metrics.py.
+-- Every statistic of a pool of `size` models on n documents, from sums over documents (as in `pool_documents`), its
+-- focal diversity, and its `pair_means`. Their Python twins: rlfocal/statistics/metrics.py.
 CREATE OR REPLACE MACRO pool_statistics(n, size, failures, joint_failures, agreement, squares, n_right, focal, pairs) AS {
     focal_diversity: focal,
     generalized_diversity: 1 - joint_failures / nullif((size - 1) * failures, 0),

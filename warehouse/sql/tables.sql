@@ -1,4 +1,4 @@
--- What is NOT NULL makes a key or is counted; the keys are in upkeep/keys.py, what columns mean in documentation.toml.
+-- The keys are in TABLE_KEYS of warehouse/integrity.py, what columns mean in documentation.toml.
 -- A column added here is added to older warehouses, too.
 CREATE TABLE IF NOT EXISTS schema_version (version INT NOT NULL, upgraded_at TIMESTAMPTZ);
 

@@ -1,5 +1,5 @@
--- What goes with a model ($model) in some benchmarks: runs that stand on leaderboards of pools with it (temp.gone_runs),
--- and, where nobody else answered them, documents (temp.answered_by_it).
+-- What a model's removal from $benchmarks concerns: runs of pools with it, except those of studies (temp.gone_runs), and
+-- the documents that it answered (temp.answered_by_it).
 CREATE OR REPLACE TEMP TABLE gone_runs AS
 SELECT DISTINCT e.run_id FROM evaluations AS e
 WHERE list_contains($benchmarks, e.benchmark) AND list_contains(e.models, $model) AND e.study IS NULL;

@@ -1,4 +1,4 @@
--- Gold answers and other texts that are answers to them and the same number, where both have something beside it.
+-- Gold answers, and other answers to their documents that are the same number, where both have text beside the number.
 WITH measured AS (
     SELECT d.benchmark, d.task, d.doc_id, d.gold, c.canonical
     FROM docs AS d JOIN canonical AS c ON c.answer = d.gold

@@ -1,5 +1,5 @@
--- What is wrong in a table of scores: (row, fault), the first row first. A document of which a model has no score
--- stands at its own first row.
+-- The first fault in a table of scores: (row, fault). A document of which a model has no score counts at its own first
+-- row.
 WITH
   documents AS (SELECT task, doc_id, min(row) AS row, any_value(split) AS split FROM scores GROUP BY ALL),
   faults AS (

@@ -1,5 +1,5 @@
--- What methods reach on one board when held to a budget, over their seeds: those tuned by so many trials, and those
--- named, which are not tuned. strong_share: of the documents on which a given model was asked.
+-- The figures of methods with a budget on one board, over their seeds: of runs tuned by $trials trials, and of methods
+-- in $untuned. strong_share: the share of documents on which $strong was asked.
 WITH asked AS (
     SELECT run_id, avg(CAST(list_contains(pool, $strong) AS INT)) AS strong_share
     FROM decisions WHERE benchmark = $benchmark GROUP BY run_id

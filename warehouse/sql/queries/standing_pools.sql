@@ -1,4 +1,4 @@
--- The pool that stands for each benchmark: of those evaluated whose models all have answers, the widest.
+-- The widest evaluated pool of each benchmark, of those whose models all have answers if there are any.
 WITH present AS (SELECT e.benchmark, list(DISTINCT e.model) AS models FROM extractions AS e GROUP BY e.benchmark)
 SELECT c.benchmark, c.models
 FROM current_evaluations AS c LEFT JOIN present AS p USING (benchmark)

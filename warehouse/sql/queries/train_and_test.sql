@@ -1,6 +1,6 @@
 -- How many train and test documents of a benchmark ($benchmark) have each property: a label or gold answer, a task, a
 -- length of the question (by quarters of all), and, of each of $models, a right answer. Test are the documents marked
--- so, or those that $run decided where it is given; train those marked so, or the others unless $of_train.
+-- so, or with $run those that it decided; the others are train. With $run and $of_train, only those marked train count.
 WITH sides AS (
     SELECT
         d.task, d.doc_id, coalesce('label ' || d.label, 'gold ' || d.gold) AS label, length(d.question) AS length,

@@ -1,4 +1,4 @@
--- temp.changed: the tasks of temp.given that have new documents, or the same documents with another split or secrecy.
+-- temp.changed: the tasks of temp.given with new documents, or with another split (of all), secrecy or first prompt_hash.
 CREATE OR REPLACE TEMP TABLE changed AS
 SELECT n.benchmark, n.task
 FROM temp.given AS n
