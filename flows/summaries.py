@@ -79,7 +79,7 @@ def find_summary(request: RegenerationRequest) -> Summary | None:
     """The summary of a regeneration that would do nothing; None if it has to run.
 
     It would do nothing if nothing changed since the last one that `keep_summary` stored. It has to run where
-    a Prefect server of the user's records runs, or where services are asked again.
+    the user has a Prefect server or profile, which record runs, or where services are asked again.
     """
     pool = request.load_pool()
     if _has_server() or (pool.probe and any(model.is_closed for model in pool.models)):

@@ -30,17 +30,15 @@ _log = logging.getLogger(__name__)
 class Router:
     """One query at a time: `choose` until it names no more models, `fuse`, and `learn` if the label is known.
 
-    router = Router.load("seed-0.safetensors") outputs = {} while models := router.choose(question, outputs):
-    outputs |= {model: ask(model, question) for model in models} answer = router.fuse(outputs) sure =
-    router.probability router.learn(label)
+        outputs = {}
+        while models := router.choose(question, outputs):
+            outputs |= {model: ask(model, question) for model in models}
+        answer = router.fuse(outputs)
 
-    A Router takes one query at a time; concurrent streams need a Router each.
-
-    With `online`, a vote of the models that are best by the labels so far is compared with the trained
-    agents, on a tenth of the queries. It answers while it does better. Without `online`, `learn` changes
-    nothing. `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents
-    learnt from. `down`: models that are never asked; others stand in from the start, as in `rlfocal replay
-    --down`.
+    Concurrent streams need a Router each. With `online`, a vote of the models that are best by the labels so
+    far is compared with the trained agents, on a tenth of the queries, or half while rewards are low. It
+    answers while it does better. Without `online`, `learn` changes nothing. `comparison`: how answers are
+    compared, as in `benchmarks.comparison`. `down`: models that are never asked, as in `rlfocal replay`.
     """
 
     def __init__(
@@ -68,8 +66,7 @@ class Router:
         None if no model gave an answer, or if labels have shown that a vote does better than the agents.
         """
         self.notes: list[str] = []
-        """Sentences on what was unusual about the current query: models that were down, and which stood
-        in."""
+        """By model that was down for the current query, a sentence that others stand in."""
         self._begin("", "")
 
     @classmethod
@@ -99,9 +96,9 @@ class Router:
 
     @property
     def abstains(self) -> bool:
-        """Whether the last fused answer is less probable than the promise asks.
+        """Whether the last fused answer is less probable than the promise asks, or has no probability.
 
-        Without a promise: whether there is no answer.
+        Without a promise: whether it has no probability.
         """
         return self.probability is None or self.probability < self._threshold
 

@@ -246,7 +246,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 
 def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
-    """Yields the runs, one by one: in a list, a run whose parameters are not JSON hides all others."""
+    """The runs, read one by one: read together, one whose parameters are not JSON would hide all others."""
     runs = []
     for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
         with suppress(PrefectHTTPStatusError):

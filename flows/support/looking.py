@@ -38,8 +38,9 @@ Location = str | Path | None
 
 
 def begin_look(warehouse: Warehouse) -> int:
-    """The snapshot from which drift and promises are checked; stored, so that a run that dies loses
-    nothing."""
+    """The snapshot from which drift and promises are checked.
+
+    The first look stores it, so that a run that dies before it reports loses nothing."""
     since = find_last_reported_snapshot(warehouse)
     if warehouse.rows("SELECT 1 FROM extractions LIMIT 1") and not warehouse.rows("FROM drift_looks LIMIT 1"):
         store_look(warehouse, since)

@@ -24,7 +24,7 @@ Format = Literal["parquet", "predictions"]
 
 @dataclass(frozen=True)
 class ExportedTable:
-    """The name and the number of rows of one exported table."""
+    """The name of one exported table, and its numbers of rows, files and bytes."""
 
     table: str
     rows: int
@@ -72,7 +72,7 @@ def export(
         raise unknown_name("format", format, get_args(Format))
     folder = expand_path(target)
     exportable = TABLE_FOLDERS if format != "predictions" else ("docs", "scores", "models")
-    names = _select_tables("table", tables, exportable)
+    names = _select_names("table", tables, exportable)
     with _use_one_thread(warehouse), _stage_folder(warehouse, folder) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
@@ -129,8 +129,8 @@ def _prepare(
     in_docs = warehouse.rows("SELECT benchmark FROM docs UNION SELECT benchmark FROM evaluations")
     answering = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
     chosen = {
-        "benchmarks": _select_tables("benchmark", benchmarks, (name for (name,) in in_docs)),
-        "models": _select_tables("model", models, (name for (name,) in answering)),
+        "benchmarks": _select_names("benchmark", benchmarks, (name for (name,) in in_docs)),
+        "models": _select_names("model", models, (name for (name,) in answering)),
     }
     connection = warehouse.connection
     for name, value in chosen.items():
@@ -148,8 +148,8 @@ def _prepare(
     return int(warehouse.rows(count)[0][0])
 
 
-def _select_tables(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
-    """The named tables, each once; all tables if none are named."""
+def _select_names(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
+    """The wanted names, each once; all for None. Raises InputError for one that does not exist."""
     names = list(existing)
     for name in wanted or ():
         if name not in names:

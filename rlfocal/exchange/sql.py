@@ -164,7 +164,7 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
-    """All functions that a statement may call, including the temporary macros of an older warehouse."""
+    """The table functions that a statement may call, and all macros, an older warehouse's included."""
     macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
     return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 

@@ -14,7 +14,7 @@ from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 
 _SEED_STRIDE = 2**31
-"""The distance between the random numbers at which the samples of two seeds begin."""
+"""The distance between the first seeds that requests are sent with, for two neighbouring seeds of a pool."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def digit_by_digit(work: Workload) -> Workload:
 def splits_digits(model: ModelSpec) -> bool:
     """Whether each digit is a token, by the tokenizer.json on this machine.
 
-    Without one yes, because most tokenizers do so.
+    Without one yes, because most tokenizers do so; no for a closed model.
     """
     file = find_file(model, "tokenizer.json", local_only=True)
     if file is None:
@@ -207,8 +207,9 @@ def _workload(
 ) -> Workload:
     """The workload of documents with these counts.
 
-    `prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens. `alone`:
-    those that are also scored after an empty prompt. `digits`: of unique prompts and of sampled answers.
+    `prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens.
+    `unconditional`: those that are also scored after an empty prompt. `digits`: of unique prompts and of
+    sampled answers.
     """
     unique = prompts[0] + long[1] + unconditional[1]
     computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)

@@ -43,7 +43,7 @@ class Job:
 
 
 def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
-    """Whether a committed partition has the job's fingerprint and all of its documents.
+    """Whether a committed partition has the job's fingerprint, all its documents, and is complete.
 
     One with unconditional log-probs also counts if they are not wanted.
     """
@@ -75,7 +75,7 @@ def fingerprint(
 ) -> str:
     """The sha256 of all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
-    `model` is pinned, and `weights` is its `weights_digest`. The files of its tokenizer are part of both.
+    `model` is pinned, and `weights` is its `weights_digest`, which covers the tokenizer's files, too.
     `tokens`: the digest of the tokenizer, where a class may read text differently than tokenizer.json.
     `head`: its `head_dtype_of`. The task's digest covers prompts (few-shot seed, system prompt, chat template
     or not), data and sampling. The number of documents is not included: a limited partition is part of the
@@ -113,8 +113,7 @@ def fingerprint(
 
 
 def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
-    """The engine's arguments, without those that change no answer, such as how many requests are sent at
-    once."""
+    """The engine's arguments, without the number of chat requests sent at once, which changes no answer."""
     given = model.engine_args.get(backend)
     if backend != "chat" or given is None:
         return given
@@ -130,7 +129,7 @@ def _invariance(backend: str) -> list[str]:
 def weights_digest(model: ModelSpec) -> str:
     """A digest of the weights and the tokenizer: a hub model's commit, or sha256 over a directory's files.
 
-    For a GGUF file, or with an adapter, it is both together. `model` is pinned. Raises InputError for a
+    With a GGUF file or an adapter, it is a sha256 over these, too. `model` is pinned. Raises InputError for a
     directory that lacks what an engine needs.
     """
     folder = local_weights(model)

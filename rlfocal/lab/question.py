@@ -91,7 +91,7 @@ def invert(groups: Mapping[str, Sequence[str]]) -> Facts:
 
 
 def invented_names(start: int, n: int) -> list[str]:
-    """Numbers `start` to `start + n` of one fixed sequence of distinct names that mean nothing."""
+    """The `n` names from number `start` on of one fixed sequence of distinct names that mean nothing."""
     rng = Random("names")
     names: dict[str, None] = {}
     while len(names) < start + n:

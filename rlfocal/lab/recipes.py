@@ -24,7 +24,7 @@ WEIGHTS = {
     "object_counting": 0.8, "ordering": 1.6, "murder_mysteries": 0.8, "object_placements": 1.4,
     "team_allocation": 1.4, "two_hop": 1.6, "word_problems": 1.6,
 }  # fmt: skip
-"""The share of training questions by task or benchmark, before a model's talents shift it."""
+"""By task or benchmark, the weight of a task among training questions, before a model's talents shift it."""
 
 
 @dataclass(frozen=True)

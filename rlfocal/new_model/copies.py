@@ -56,7 +56,7 @@ MIN_ERRORS = 20
 """So many documents must both models of a pair get wrong for it to show what is usual."""
 MIN_PAIRS = 3
 COPY_CORRELATION = 0.8
-"""The least lower end that is a copy's, even if other pairs are near-copies.
+"""The highest limit: a pair whose lower end is above it is a copy, however alike other pairs are.
 
 The highest of an honest pair measured was 0.721 (MMLU, Yi-34B and Qwen-72B), of BIG-Bench Hard 0.409 and of
 GSM8K 0.597.

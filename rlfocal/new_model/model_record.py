@@ -164,7 +164,7 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
 
 
 def limit_of_others(warehouse: Warehouse, pool: PoolSpec, others: Sequence[str]) -> int | None:
-    """The limit with which the pool's other models were extracted; None if they were not, or have several.
+    """The limit with which the pool's other models were extracted; None without one, or with several.
 
     With more documents than theirs, each of their partitions would be incomplete.
     """

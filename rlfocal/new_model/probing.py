@@ -298,7 +298,7 @@ def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
 
 
 def _scale(values: Floats) -> Floats:
-    """The values, scaled to mean 1 and nowhere 0, so that every document can be drawn."""
+    """The values scaled to a mean of 1, plus 0.02, so that every document can be drawn."""
     mean = float(values.mean())
     return values / mean + 0.02 if mean > 0 else np.ones_like(values)
 

@@ -245,7 +245,7 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
 
 
 def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
-    """The prompts and choices of the first documents."""
+    """The prompts and gold answers of each task's first two documents, each once."""
     documents = [document for task in tasks for document in task.documents[:2]][: TRIAL_TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
     return list(dict.fromkeys(texts))

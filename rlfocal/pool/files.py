@@ -269,9 +269,9 @@ def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
 
 
 def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The base's definition with an entry's own keys in place of it.
+    """The definition of the benchmark `base`, with an entry's own keys in place of the base's.
 
-    The name says whose variant it is, because the questions are the same.
+    Raises InputError unless `base` is a benchmark and the entry's name begins with `base@`.
     """
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")

@@ -96,7 +96,7 @@ def local_weights(model: ModelSpec) -> Path | None:
 
 
 def is_path(repo: str) -> bool:
-    """Whether `repo` names a directory. A name in the form of a hub id is one everywhere."""
+    """Whether `repo` names a directory. A name like a/b is a hub id, even where that directory exists."""
     return repo.startswith((".", "~")) or Path(repo).is_absolute()
 
 

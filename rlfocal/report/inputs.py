@@ -73,5 +73,5 @@ def is_made_from(path: Path, inputs: str) -> bool:
 
 
 def mark(page: str, inputs: str) -> str:
-    """The page with the digest of its inputs at its end, so that an up-to-date page is not made again."""
+    """The last line of a page: the digests of its inputs and of itself, which show that it is up to date."""
     return f"{_INPUTS_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

@@ -21,7 +21,7 @@ Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "K
 """The headings of `rlfocal --help`, in order."""
 
 AUTO_VALUE = "auto"
-"""The value of an option whose number may be left out, if it is."""
+"""The value of `--probe` where no number follows it."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -11,7 +11,7 @@ Kind = Literal["benchmark", "model"]
 
 
 def pools(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the pools in ./pools, and of those that ship with rlfocal."""
+    """The names of the pools in ./pools and ./.rlfocal/pools, and of those that ship with rlfocal."""
     try:
         from rlfocal.pool.files import pool_names
 

@@ -170,8 +170,9 @@ def _find_task(
 
 
 def align_tasks(docs: TableShape, scores: TableShape) -> None:
-    """Has a table of scores take its tasks from the column that the documents take theirs from, or from
-    none."""
+    """Lets scores take their tasks from the column that the documents take theirs from, or from none.
+
+    Scores whose column of tasks has a usual name keep it."""
     if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
         return
     del scores.theirs["task"]

@@ -93,7 +93,7 @@ def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
 
 
 def check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
-    """Adds a fault for each model that lacks documents, if all its rows belong to known documents."""
+    """Adds a fault for each model that lacks documents of a benchmark, if no fault has a step below 50."""
     scratch.execute(
         """INSERT INTO faults
         SELECT 91, 'docs', min(row), format(

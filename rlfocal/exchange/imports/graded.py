@@ -144,8 +144,8 @@ class GradedRows(Source):
     def settle(self) -> None:
         """Fills `scores`, and the gold answers that `docs` lack.
 
-        Where grades contradict a comparison of texts, the benchmark's answers are compared by the source's
-        grade.
+        Where no gold answer is given, or grades contradict a comparison of texts, the benchmark's answers are
+        compared by the source's grades.
         """
         counts = dict.fromkeys(_NOTES, 0)
         by_source = set()

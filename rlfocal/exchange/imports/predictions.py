@@ -165,8 +165,8 @@ class _Files(Source):
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
         """Turns probabilities into log-probs.
 
-        Scores that sum to 1 as probabilities do are a fault, unless they are said to be probabilities. Scores
-        between 0 and 1 that do not sum to 1 are taken, with a note.
+        Without a given scale, scores that sum to 1 (or 100) are a fault, and others from 0 to 1 are taken as
+        log-probs, with a note. Where `scale` says probabilities, numbers beyond 0 to 1 are a fault.
         """
         if self.scale == "probability":
             scratch.execute(

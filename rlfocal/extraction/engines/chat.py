@@ -47,14 +47,14 @@ FEWER_LISTED_TOKENS = 5
 MAX_STOP_STRINGS = 4
 """The most stop strings that services take; texts are cut here at the others."""
 MIN_COVERED_MASS = 0.01
-"""If an answer names any choice with a lower probability than this, it says nothing about the choices."""
+"""If all choices together have a lower probability than this, the answer says nothing about them."""
 PROBE_DOCUMENTS = 3
 """The number of documents by which a service is asked how many tokens it lists: it may refuse one for its
 content."""
-MAX_TEXT_CHARACTERS = 131_072
+MAX_TEXT_TOKENS = 131_072
 """The most tokens of one prompt, and of one text, including reasoning that no max_tokens bounds."""
 MAX_TEMPLATE_TOKENS, MAX_MESSAGE_TOKENS = 256, 16
-"""The most tokens that a service's template adds. A token is at least one byte of text."""
+"""The most tokens that a service's template adds to a chat, and to each message."""
 
 Body = dict[str, Any]
 
@@ -270,7 +270,7 @@ class ChatEngine:
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
     def _passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
-        """All samples for a document, in as many requests as that takes."""
+        """All samples for a document, in as many requests as that takes; one at temperature 0."""
         wanted = 1 if sampling.temperature == 0 else sampling.passes
         size = self._options.per_request or wanted
         return [
@@ -331,8 +331,8 @@ class ChatEngine:
                 f"model {self._model.model!r}: a request without max_tokens may cost any amount; set it, or "
                 "max_completion_tokens, in engine_args: {chat: {body: ...}}, or leave `spending_limit` out"
             )
-        most, longest = n * (written or 0), n * MAX_TEXT_CHARACTERS
-        return self._cents(read, most), self._cents(max(read, MAX_TEXT_CHARACTERS), max(most, longest))
+        most, longest = n * (written or 0), n * MAX_TEXT_TOKENS
+        return self._cents(read, most), self._cents(max(read, MAX_TEXT_TOKENS), max(most, longest))
 
     def _cents(self, read: int, written: int) -> float:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6

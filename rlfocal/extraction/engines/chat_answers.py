@@ -203,9 +203,9 @@ class Usage(BaseModel):
         return max(apart or 0, self.total_tokens - self.read)
 
     def tokens(self, *, is_empty: bool) -> Tokens | None:
-        """The numbers of tokens read and written.
+        """The numbers of tokens read and written; None where the service does not say them.
 
-        None if nothing was read, or nothing was written beside a text.
+        Nor can it have read 0, or written 0 for a text: `is_empty` says that there is none.
         """
         if not self.read or self.written is None or not (self.written or is_empty):
             return None

@@ -58,7 +58,7 @@ from rlfocal.pool.specs import ModelSpec
 MIN_SHARED_PROMPTS = 4
 """So many prompts must begin alike for their preamble to be a batch of its own."""
 BATCH_TOKENS = 16384
-"""The tokens held at once; a prefix counts once for each row that continues it."""
+"""The most tokens held at once, unless one document has more."""
 
 NOT_FINITE_MESSAGE = (
     "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
@@ -84,7 +84,7 @@ class HFEngine(TokenEngine):
     ) -> None:
         """Takes a loaded model and its tokenizer.
 
-        `logit_mib`: memory for logits at once; by default the free memory, up to a GiB.
+        `logit_mib`: memory for logits at once; by default a quarter of the free memory, up to a GiB.
         """
         self.shard = shard
         self._model = model.eval()

@@ -131,7 +131,7 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     own, n = logprobs.token_logprobs, len(prompt)
     tops = logprobs.top_logprobs or [None] * len(own)
-    # With the one that was generated.
+    # An echo may end with the one token that was generated.
     if not (len(own) in (n, n + 1) and len(logprobs.tokens) == len(tops) == len(own)):
         lengths = f"{len(own)}, {len(logprobs.tokens)} and {len(tops)}"
         raise UnansweredError("broken", f"an echo of {lengths} tokens where {n} were sent")

@@ -157,7 +157,7 @@ class Payments:
             )
 
     def answer(self, key: str) -> str | None:
-        """The kept answer to a request; None if it was not paid for."""
+        """The kept answer to a request; None if none is kept."""
         return self._text("SELECT answer FROM answers WHERE key = ?", key)
 
     def first_answer(self) -> str | None:

@@ -24,7 +24,7 @@ MIN_PREAMBLE_TOKENS = 16
 MAX_LOGIT_BYTES = 2**30
 """The most bytes of logits at once, even if more memory is free: larger batches are no faster."""
 FREE_MEMORY_DIVISOR = 4
-"""Logits get this fraction of the free memory: several engines may run, and each makes copies as it
+"""Logits get the free memory divided by this: several engines may run, and each makes copies as it
 computes."""
 FLOAT_BYTES = 4
 

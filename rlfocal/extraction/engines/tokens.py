@@ -275,7 +275,7 @@ def check_fits(
     sampling: SamplingSettings | None,
     window: ContextWindow,
 ) -> None:
-    """Raises InputError if a prompt cannot be given to the model whole, or a choice not at all."""
+    """Raises InputError if a choice or max_tokens does not fit, or a prompt that must not be truncated."""
     if sampling is not None:
         room = window.context - sampling.max_tokens
         if room <= 0:

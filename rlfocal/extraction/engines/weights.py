@@ -1,4 +1,4 @@
-"""Messages for files of weights that are damaged, incomplete, or another model's."""
+"""Helps to load GGUF files, adapters and quantised weights, and says what is wrong with damaged files."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Plan:
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """The work of one model without partitions, for each benchmark."""
+    """For each benchmark, the work of one model that has answered nothing yet."""
     models: tuple[ModelPlan, ...]
     gpus: int
     clock_hours: float

@@ -45,7 +45,7 @@ class Failure:
     """A failed step, and the model, benchmark and task that it failed for; `*` means all."""
 
     step: str
-    """The step that failed: extract, evaluate or report."""
+    """The step that failed: extract, probe, evaluate or report."""
     model: str
     benchmark: str
     task: str

@@ -343,10 +343,10 @@ def _answer_in_shards(
     )
 
 
-def _explain_unanswered(missing: Mapping[int, str], done: int, n_documents: object) -> str:
-    """Why a task fails: too many of its documents have no answer."""
+def _explain_unanswered(missing: Mapping[int, str], done: int, url: object) -> str:
+    """Why a task fails: too many of its documents have no answer from the service at `url`, if it is one."""
     [(first, reason), *_] = missing.items()
-    by = "" if n_documents is None else f" from {n_documents}"
+    by = "" if url is None else f" from {url}"
     return (
         f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MAX_UNANSWERED_SHARE:.0%} "
         f"of them); document {first}, {reason}{MISSING_ANSWER_ADVICE.get(reason.partition(':')[0], '')}"

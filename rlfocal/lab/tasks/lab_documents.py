@@ -18,7 +18,7 @@ def choice_documents(*, name: str, **_: object) -> DatasetDict:
 
 
 def answer_documents(*, name: str, **_: object) -> DatasetDict:
-    """The task's word problems, train split first: question (the whole prompt), answer ending `#### N`."""
+    """The task's word problems as its test split: question (the whole prompt), answer ending in `#### N`."""
     rows = [{"question": question.prompt, "answer": question.answer} for question in _questions(name)]
     return DatasetDict({"test": Dataset.from_list(rows)})
 

@@ -127,8 +127,7 @@ def _chart(
 
 
 def cost_scale(costs: Sequence[float]) -> alt.Scale:
-    """A scale of costs: logarithmic where they span more than a factor of eight, linear where a model is
-    free."""
+    """A scale of costs: logarithmic if they span more than a factor of eight and none is 0, else linear."""
     low, high = min(costs), max(costs)
     if high > 8 * low > 0:
         spare = (high / low) ** 0.08

@@ -48,7 +48,7 @@ class LoggedSample(NamedTuple):
     doc_id: int
     document: dict[str, Any]
     scores: list[dict[str, Any]]
-    """The log-probs of the choices; None for generated texts."""
+    """The log-probs of the choices; empty for generated texts."""
     answer: LoggedAnswer | None
     """The generated texts with their grade; None for choices."""
     metric: str | None

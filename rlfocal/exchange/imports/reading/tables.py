@@ -418,7 +418,7 @@ _ITEM_TYPES = {
     "DOUBLE[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR"],
     "VARCHAR[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR", "BOOLEAN"],
 }
-"""By the type of a list's items, the types that DuckDB names for JSON lists which may be read as it."""
+"""By the type of a list, the JSON types of items that may be read into it."""
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": parquet_columns,
