@@ -131,9 +131,7 @@ def _regenerate(
     rechecks, unasked = probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
     gaps += unasked + missing
-    extracted = {
-        key for key, made in _committed_partitions(location).items() if before.get(key) != made
-    } & wanted
+    extracted = {key for key, made in _read_committed(location).items() if before.get(key) != made} & wanted
     withdrawn = look_at_promises(location, since)
     drift, looked_at = measure_drift(location, since)
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
@@ -156,13 +154,13 @@ def _regenerate(
         if trained[name].is_completed():
             evaluations += trained[name].result()
         else:
-            gaps.append(Failure("evaluate", ANY_NAME, name, ANY_NAME, _reason(trained[name])))
+            gaps.append(Failure("evaluate", ANY_NAME, name, ANY_NAME, _explain(trained[name])))
 
     waited_for = with_failures(trained.values())
     path = request.report or report_path(location)
     reported = report_all(location, path, return_state=True, wait_for=waited_for)
     if not reported.is_completed():
-        gaps.append(Failure("report", ANY_NAME, ANY_NAME, ANY_NAME, _reason(reported)))
+        gaps.append(Failure("report", ANY_NAME, ANY_NAME, ANY_NAME, _explain(reported)))
 
     return Summary(
         pool=pool.name,
@@ -183,7 +181,7 @@ def _regenerate(
 def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
     """Asks some documents again of each model that only a service runs, and that has answered."""
     rechecks, gaps = [], []
-    answered = {key[:2] for key in _committed_partitions(request.location)}
+    answered = {key[:2] for key in _read_committed(request.location)}
     closed = [model.model for model in pool.models if model.is_closed]
     asked = [(model, b.name) for model in closed for b in pool.benchmarks if (model, b.name) in answered]
     for model, benchmark in asked:
@@ -314,13 +312,13 @@ def _load_all(
     ]
 
 
-def _committed_partitions(location: Location) -> dict[PartitionKey, PartitionRecord]:
+def _read_committed(location: Location) -> dict[PartitionKey, PartitionRecord]:
     """The committed partitions by key; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
         return warehouse.committed_partitions()
 
 
-def _reason(state: State[Any]) -> str:
+def _explain(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
     return describe_error(error) if isinstance(error, BaseException) else str(state.message)
 

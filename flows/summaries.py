@@ -105,7 +105,7 @@ def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
         runs = list(dict.fromkeys(row.run_id for row in summary.evaluations))
         kept = {"inputs": inputs, "runs": runs, "verdicts": summary.verdicts.to_json()}
         with suppress(OSError):  # the run itself is done
-            write_file(_summary_file(warehouse, pool, request), json.dumps(kept))
+            write_file(_name_file(warehouse, pool, request), json.dumps(kept))
 
 
 def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
@@ -117,7 +117,7 @@ def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
     return warehouse.rows(others, [snapshot, LOOK_MESSAGE]) == [(0,)]
 
 
-def _summary_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
+def _name_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
     """The file of the summary for a request: one for each pool, data and number of seeds."""
     asked = (pool.model_dump_json(), request.limit, request.datasets, request.backend, request.seeds)
     name = sha256(repr(asked).encode()).hexdigest()[:16]
@@ -128,7 +128,7 @@ def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationReq
     """The result of `find_summary`; raises InputError or RunError where something would be written."""
     started = perf_counter()
     try:
-        kept = json.loads(_summary_file(warehouse, pool, request).read_text(encoding="utf-8"))
+        kept = json.loads(_name_file(warehouse, pool, request).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     report = Path(request.report or report_path(request.location))

@@ -55,8 +55,8 @@ POD_RESOURCES: dict[str, Callable[[int], int | str]] = {
     "cpu_request": lambda gpus: str(2 + gpus),
     "memory_request": lambda gpus: f"{32 + 32 * gpus}Gi",
 }
-"""By job variable, what a pod requests for its number of GPUs: an engine keeps a core busy for each, and two
-beside them."""
+"""By job variable, what a pod requests for a number of GPUs: an engine keeps a core busy for each, and two
+more."""
 
 
 class Workers(NamedTuple):

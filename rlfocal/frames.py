@@ -61,7 +61,7 @@ class FrameData:
         """
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
-        rows = [_result(standing, board.n) for board in boards for standing in board.rows]
+        rows = [_make_result(standing, board.n) for board in boards for standing in board.rows]
         return pa.Table.from_pylist(rows, schema=_RESULT_SCHEMA)
 
 
@@ -92,7 +92,7 @@ def _remove(warehouse: Warehouse, folder: str) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _result(row: LeaderboardRow, n: int) -> dict[str, Any]:
+def _make_result(row: LeaderboardRow, n: int) -> dict[str, Any]:
     above = row.against_baseline
     return {
         "method": row.method,

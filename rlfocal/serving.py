@@ -160,7 +160,7 @@ class Router:
         if self._last is None:
             raise InputError("Router.learn needs a query that waits for its label: call fuse first")
         given, trained, voted, slot = self._last
-        right_slot = _slot_of(label, given, self.kind, self._rule)
+        right_slot = _find_slot(label, given, self.kind, self._rule)
         self._last = None
         if not self.online or not (given.asked & ~given.is_down).any():
             return
@@ -206,7 +206,7 @@ def _read_context(context: Context) -> tuple[str, str]:
     return context.get("question", ""), context.get("task", "")
 
 
-def _slot_of(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> int:
+def _find_slot(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> int:
     """The label's slot; -1 if no model gave it. Raises InputError if it is not a label."""
     if kind == "answers":
         answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None

@@ -31,23 +31,23 @@ def check_scores(rows: pa.Table) -> None:
     A choice's score need only be finite: imported ones may be positive. Rows of other tables pass.
     """
     if "trace" in rows.column_names:
-        rows = _choices_of(rows)
+        rows = _list_choices(rows)
     elif "choice" not in rows.column_names:
         return
-    impossible = ~np.isfinite(_numbers(rows["logprob"]))
+    impossible = ~np.isfinite(_to_doubles(rows["logprob"]))
     if "unconditional_logprob" in rows.column_names:
         values = rows["unconditional_logprob"]
-        impossible |= ~_is_possible(_numbers(values)) & np.asarray(pc.is_valid(values))
+        impossible |= ~_is_possible(_to_doubles(values)) & np.asarray(pc.is_valid(values))
     if "token_logprobs" in rows.column_names:
         impossible |= _has_token(rows["token_logprobs"], lambda values: ~_is_possible(values))
     if "token_ids" in rows.column_names:
         impossible |= _has_token(rows["token_ids"], lambda values: values < 0)
     if impossible.any():
         [first] = rows.slice(int(impossible.argmax()), 1).to_pylist()
-        raise InputError(_reason(first, int(impossible.sum()), len(impossible)))
+        raise InputError(_explain_impossible(first, int(impossible.sum()), len(impossible)))
 
 
-def _choices_of(traces: pa.Table) -> pa.Table:
+def _list_choices(traces: pa.Table) -> pa.Table:
     """The choices that were scored after each trace, as rows of `choice_logprobs`."""
     rows = [
         {"doc_id": row["doc_id"], "choice": i, "token_logprobs": logprobs, "logprob": sum(logprobs)}
@@ -58,7 +58,7 @@ def _choices_of(traces: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema(schema | {"logprob": pa.float64()}))
 
 
-def _numbers(column: Any) -> NDArray[np.float64]:
+def _to_doubles(column: Any) -> NDArray[np.float64]:
     """The column's values as doubles; NaN for null."""
     return np.asarray(column.cast(pa.float64()), dtype=np.float64)
 
@@ -70,13 +70,13 @@ def _is_possible(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _has_token(column: Any, is_wrong: Any) -> NDArray[np.bool_]:
     """For each row, whether a value of its list fulfils `is_wrong`."""
     lists = column.combine_chunks()
-    wrong = is_wrong(_numbers(pc.list_flatten(lists)))
+    wrong = is_wrong(_to_doubles(pc.list_flatten(lists)))
     has_wrong = np.zeros(len(lists), dtype=np.bool_)
     has_wrong[np.asarray(pc.list_parent_indices(lists))[wrong]] = True
     return has_wrong
 
 
-def _reason(row: Mapping[str, Any], n: int, n_rows: int) -> str:
+def _explain_impossible(row: Mapping[str, Any], n: int, n_rows: int) -> str:
     values = [row["logprob"], *(row.get("token_logprobs") or ())[:4], row.get("unconditional_logprob")]
     shown = ", ".join(f"{value:g}" for value in values if value is not None) or "nothing"
     return (
@@ -121,7 +121,7 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
     found = {}
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
-        what = _changes(
+        what = _show_changes(
             StoredDocument(*values[::2]), StoredDocument(*values[1::2]), confidential=confidential
         )
         reason = f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
@@ -215,7 +215,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
             raise InputError(reason)
 
 
-def _changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
+def _show_changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
     """The fields that changed, with their texts unless the document is confidential."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):
@@ -227,23 +227,23 @@ def _changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) ->
             continue
         reordered = name == "choices" and before and after and sorted(before) == sorted(after)
         hidden = confidential and name in ("choices", "gold", "question")
-        changes.append(_change("order of choices" if reordered else name, before, after, hidden=hidden))
+        changes.append(_show_change("order of choices" if reordered else name, before, after, hidden=hidden))
     return "; ".join(changes)
 
 
-def _change(name: str, was: object, now: object, *, hidden: bool) -> str:
+def _show_change(name: str, was: object, now: object, *, hidden: bool) -> str:
     if hidden:
         return f"{name} changed (confidential, not shown)"
     before, after = repr(was), repr(now)
-    start = _first_difference(before, after) - _MAX_CHARACTERS_SHOWN // 3
-    return f"{name} was {_excerpt(before, start)}, is {_excerpt(after, start)}"
+    start = _find_first_difference(before, after) - _MAX_CHARACTERS_SHOWN // 3
+    return f"{name} was {_cut_excerpt(before, start)}, is {_cut_excerpt(after, start)}"
 
 
-def _first_difference(a: str, b: str) -> int:
+def _find_first_difference(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _excerpt(text: str, start: int) -> str:
+def _cut_excerpt(text: str, start: int) -> str:
     """A part of a value around the position where it differs."""
     if len(text) <= _MAX_CHARACTERS_SHOWN:
         return text

@@ -331,14 +331,14 @@ def decimal(share: Fraction) -> str:
     return (normalise(f"{shown:f}") or "") if Fraction(shown) == share else str(share)
 
 
-def _number(answer: str) -> str | None:
+def _read_number(answer: str) -> str | None:
     form = normalise(answer) or ""
     if parts := re.fullmatch(r"(-?[0-9]{1,15})/(0{0,9}[1-9][0-9]{0,8})", form):
         return decimal(Fraction(int(parts[1]), int(parts[2])))
     return form if is_number(form) else None
 
 
-def _text(answer: str) -> str:
+def _fold_text(answer: str) -> str:
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
     return " ".join(folded.split())
 
@@ -346,7 +346,7 @@ def _text(answer: str) -> str:
 _RULE_FORMS: dict[Rule, Callable[[str], str | None]] = {
     Rule.DEFAULT: normalise,
     Rule.EXACT: str.strip,
-    Rule.NUMERIC: _number,
-    Rule.TEXT: _text,
+    Rule.NUMERIC: _read_number,
+    Rule.TEXT: _fold_text,
     Rule.SOURCE: normalise,
 }

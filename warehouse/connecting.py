@@ -48,7 +48,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             "allow_unsigned_extensions": "true",
             # A Python variable with a table's name must not hide the table.
             "python_enable_replacements": "false",
-            **_threads(),
+            **_limit_threads(),
             **memory_settings(),
         }
     )
@@ -58,11 +58,11 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
         connection.execute("SET enable_progress_bar = false")
     # A catalogue in Postgres may say that its files are in an object store.
     for name in (("postgres_scanner", "httpfs") if postgres else ("sqlite_scanner",)) + ("ducklake",):
-        connection.execute(f"LOAD {quote(str(_extension(name)))}")
+        connection.execute(f"LOAD {quote(str(_find_extension(name)))}")
     return connection
 
 
-def _threads() -> dict[str, str]:
+def _limit_threads() -> dict[str, str]:
     """DuckDB's setting of threads: OMP_NUM_THREADS if it is set; else all cores."""
     most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return {"threads": most} if most.isdecimal() and int(most) else {}
@@ -83,7 +83,7 @@ def attach(
     is not a catalogue, and for a catalogue that may not be written to.
     """
     if isinstance(snapshot, int) and not 0 <= snapshot < 2**63:
-        raise _no_snapshot(connection, location, snapshot)
+        raise _explain_missing_snapshot(connection, location, snapshot)
     options = [f"CREATE_IF_NOT_EXISTS {create}"]
     if read_only:
         options.append("READ_ONLY")
@@ -96,13 +96,13 @@ def attach(
         options += [f"DATA_PATH {quote(location.data)}", "OVERRIDE_DATA_PATH true"]
     if not location.is_postgres:
         options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_MS}"]
-    address = quote("ducklake:" + (_catalog_to_read(connection, location) if read_only else location.catalog))
+    address = quote("ducklake:" + (_pick_catalog(connection, location) if read_only else location.catalog))
     try:
         with nullcontext() if location.directory is None else writing_to(location.directory):
             connection.execute(f"ATTACH {address} AS {name} ({', '.join(options)})")
     except duckdb.Error as error:
         if snapshot is not None and "No snapshot found" in str(error):
-            raise _no_snapshot(connection, location, snapshot) from None
+            raise _explain_missing_snapshot(connection, location, snapshot) from None
         raise _explain(error, location) from None
     connection.execute(f"USE {name}")
     if location.is_postgres:
@@ -112,7 +112,7 @@ def attach(
     connection.execute("SET ducklake_max_retry_count = 100")
 
 
-def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
+def _pick_catalog(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
     """The catalogue's address; a copy's where its directory cannot be written to, as SQLite needs."""
     directory = location.directory
     if directory is None or os.access(directory, os.W_OK) or (directory / f"{CATALOG_FILE}-wal").exists():
@@ -122,7 +122,7 @@ def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) 
     return f"sqlite:{shutil.copyfile(directory / CATALOG_FILE, Path(folder) / CATALOG_FILE)}"
 
 
-def _no_snapshot(
+def _explain_missing_snapshot(
     connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int | datetime
 ) -> InputError:
     """The error for a missing snapshot, with the existing ones; the connection then shows the newest."""
@@ -153,7 +153,7 @@ def _explain(error: duckdb.Error, location: Location) -> Exception:
     return RunError(f"cannot open warehouse {location.name}: {text}")
 
 
-def _extension(name: str) -> Path:
+def _find_extension(name: str) -> Path:
     package = f"duckdb_extension_{name}"
     folder = f"v{duckdb.__version__}"
     if find_spec(package) is not None:

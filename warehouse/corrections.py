@@ -47,7 +47,7 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
     with warehouse.transaction(message):
         answered = _find_answered(warehouse, model)
         is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in answered)
-        if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
+        if is_gone and (benchmarks or model not in _list_models(warehouse)) and _was_done(warehouse, message):
             return 0
         _check_known(warehouse, model)
         for name in benchmarks or ():
@@ -101,7 +101,7 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
 
 def is_known(warehouse: Warehouse, model: str) -> bool:
     """Whether the warehouse has a model's description or answers."""
-    return model in _models(warehouse)
+    return model in _list_models(warehouse)
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> No
 
 
 def _check_known(warehouse: Warehouse, model: str) -> None:
-    there = _models(warehouse)
+    there = _list_models(warehouse)
     if model not in there:
         raise unknown_name("model", model, there, "the warehouse")
 
@@ -147,7 +147,7 @@ def _was_done(warehouse: Warehouse, message: str) -> bool:
     return bool(warehouse.rows(done, [message])[0][0])
 
 
-def _models(warehouse: Warehouse) -> set[str]:
+def _list_models(warehouse: Warehouse) -> set[str]:
     named = warehouse.rows(
         "SELECT model FROM models UNION SELECT model FROM extractions UNION SELECT model FROM probe_answers"
     )

@@ -92,13 +92,13 @@ def find_orphans(warehouse: Warehouse) -> list[str]:
 
     Files of a write in progress are among them.
     """
-    return _paths(warehouse, script("upkeep/orphans"))
+    return _list_paths(warehouse, script("upkeep/orphans"))
 
 
 def find_overdue_files(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
     """Files that no snapshot has needed for longer than `grace`, and that the next compaction deletes."""
     query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
-    return _paths(warehouse, query, before=datetime.now(UTC) - grace)
+    return _list_paths(warehouse, query, before=datetime.now(UTC) - grace)
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
@@ -135,7 +135,7 @@ def _read(warehouse: Warehouse) -> set[int]:
     return {number for (number,) in warehouse.rows(needed) if number is not None}
 
 
-def _paths(warehouse: Warehouse, query: str, **more: object) -> list[str]:
+def _list_paths(warehouse: Warehouse, query: str, **more: object) -> list[str]:
     warehouse.connection.execute(script("upkeep/files"))
     files = warehouse.connection.execute(query, {"data": warehouse.data_path(), **more}).fetchall()
     return [path for (path,) in files]

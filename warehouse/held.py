@@ -1,6 +1,6 @@
 """A benchmark's rows in memory, for callers that make many queries on it.
 
-Opening a Parquet file a model and task takes most of the time of a small query.
+Opening a Parquet file for each model and task takes most of the time of a small query.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class KeyFault(NamedTuple):
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
     """Yields every key that is not whole, that several rows have, or that no row of `models` has."""
     for table in TABLE_KEYS:
-        names, partial = _columns_of(table)
+        names, partial = _describe_key(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
         rows = f"WHERE {partial}" if table in _COMPARED_BY_DIGEST else ""
         query = (
@@ -100,7 +100,7 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     faults = tuple(key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in faults if not fault.n))
     for table in dict.fromkeys(fault.table for fault in faults if fault.n):
-        names, partial = _columns_of(table)
+        names, partial = _describe_key(table)
         warehouse.connection.execute(f"DELETE FROM {table} WHERE {partial}")
         if any(fault.table == table and fault.n > 1 and not fault.is_partial for fault in faults):
             twice = f"SELECT {names} FROM {table} GROUP BY {names} HAVING count(*) > 1"
@@ -113,7 +113,7 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     return faults
 
 
-def _columns_of(table: str) -> tuple[str, str]:
+def _describe_key(table: str) -> tuple[str, str]:
     """The key's columns in SQL, and the condition that a row's key is not whole."""
     return ", ".join(TABLE_KEYS[table]), " OR ".join(f"{name} IS NULL" for name in TABLE_KEYS[table])
 
@@ -232,10 +232,10 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
     n_partitions = 0
     if all(file.last is not None for file in files):
         with warehouse.hold_snapshot():
-            partitions = _partition_faults(warehouse)
-            tasks = _task_faults(warehouse)
+            partitions = _find_partition_faults(warehouse)
+            tasks = _find_task_faults(warehouse)
             keys = tuple(key_faults(warehouse))
-            runs = _run_faults(warehouse)
+            runs = _find_run_faults(warehouse)
             n_partitions = len(warehouse.committed_partitions())
     return Integrity(
         n_files=n_files,
@@ -263,15 +263,15 @@ def repair(warehouse: Warehouse) -> Repair:
             _drop_files(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
         keys = remove_faulty_keys(warehouse)
-        damaged = tuple(task for task in _task_faults(warehouse) if task.is_other or task.other_prompts)
+        damaged = tuple(task for task in _find_task_faults(warehouse) if task.is_other or task.other_prompts)
         if other := [task[:2] for task in damaged if task.is_other]:
             writing.drop_documents(warehouse.connection, other)
         if unasked := [task[:2] for task in damaged if not task.is_other]:
             writing.forget_prompts(warehouse.connection, unasked)
-        faults = _partition_faults(warehouse)
+        faults = _find_partition_faults(warehouse)
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
-        runs = _run_faults(warehouse)
+        runs = _find_run_faults(warehouse)
         for table in ("evaluations", "decisions", "run_digests", "training_history") if runs else ():
             delete = f"DELETE FROM {table} WHERE list_contains(?, run_id)"
             warehouse.connection.execute(delete, [[run.run_id for run in runs]])
@@ -301,7 +301,7 @@ def _examine_files(
                 on_progress(len(counts) / len(listed))
     faults = []
     for number, table, holds_rows, path, n_rows, size, first, last in listed:
-        reason = _file_fault(path, n_rows, size, counts[path])
+        reason = _find_file_fault(path, n_rows, size, counts[path])
         if reason is not None:
             faults.append(FileFault(number, table, holds_rows, path, reason, first, last))
     return len(listed), faults
@@ -327,7 +327,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
     return {path: counted.get(path, 0) for path in paths}
 
 
-def _file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
+def _find_file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
     """The fault of a file, if it has one; `counted` is the result of `_count_rows`."""
     if "://" not in path:
         file = Path(path)
@@ -340,18 +340,18 @@ def _file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | 
     return None if counted == n_rows else f"has {counted:,} rows, expected {n_rows:,}"
 
 
-def _partition_faults(warehouse: Warehouse) -> tuple[PartitionFault, ...]:
+def _find_partition_faults(warehouse: Warehouse) -> tuple[PartitionFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     warehouse.connection.execute(script("writes/impossible"))
     return tuple(PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
 
 
-def _run_faults(warehouse: Warehouse) -> tuple[RunFault, ...]:
+def _find_run_faults(warehouse: Warehouse) -> tuple[RunFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     return tuple(RunFault(*row) for row in warehouse.rows(script("upkeep/run_faults")))
 
 
-def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
+def _find_task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     faults = {row[:2]: TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults"))}
     for place, n in _count_other_prompts(warehouse).items():

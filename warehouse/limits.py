@@ -34,11 +34,11 @@ class DiskFullError(RunError):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        why = f"the disk is full: {folder} has {_room(folder)} left"
-        if _free_bytes(folder) >= _FEW_BYTES:
+        why = f"the disk is full: {folder} has {_show_room(folder)} left"
+        if _count_free_bytes(folder) >= _FEW_BYTES:
             why = (
-                f"{folder} takes no more, though {_room(folder)} are free now: the disk was full until this "
-                "step was undone, or a quota or a limit on file sizes (`ulimit -f`) is reached"
+                f"{folder} takes no more, though {_show_room(folder)} are free now: the disk was full until "
+                "this step was undone, or a quota or a limit on file sizes (`ulimit -f`) is reached"
             )
         super().__init__(
             f"{why}. Answers so far are kept: free some space, or move the warehouse to a larger disk, and "
@@ -67,7 +67,7 @@ def writing_to(folder: Path) -> Iterator[None]:
                 "close it, and run the same command again; of this step, nothing was stored"
             ) from error
         is_full = _has(error, _FULL_DISK_ERRNOS, _FULL_DISK_MESSAGES) or (
-            _has(error, (), _DISK_ERROR_MESSAGES) and _free_bytes(folder) < _FEW_BYTES
+            _has(error, (), _DISK_ERROR_MESSAGES) and _count_free_bytes(folder) < _FEW_BYTES
         )
         if not is_full:
             raise
@@ -81,14 +81,14 @@ def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[
     return any(text in str(error) for text in texts)
 
 
-def _free_bytes(folder: Path) -> int:
+def _count_free_bytes(folder: Path) -> int:
     """The free bytes of a folder's disk."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
 
-def _room(folder: Path) -> str:
-    free = float(_free_bytes(folder))
+def _show_room(folder: Path) -> str:
+    free = float(_count_free_bytes(folder))
     for unit in ("bytes", "KiB", "MiB"):
         if free < 1024:
             return f"{free:.0f} {unit}"

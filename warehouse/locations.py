@@ -93,7 +93,7 @@ def locate(location: str | Path | Location | None) -> Location:
         )
     given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT_LOCATION)
     if re.match(r"postgres(ql)?:", given):
-        return _postgres(given)
+        return _locate_postgres(given)
     if "://" in given:
         raise InputError(f"warehouse {given!r}: give a directory or a postgres: URI")
     directory = expand_path(given).absolute()
@@ -150,7 +150,7 @@ def without_password(text: str) -> str:
     return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
-def _postgres(text: str) -> Location:
+def _locate_postgres(text: str) -> Location:
     address, _, options = text.partition("?")
     fields = dict(parse_qsl(options, keep_blank_values=True))
     data = fields.pop("data", None)

@@ -49,7 +49,7 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
     if protocol in _SECRET_TYPES:
         _use_httpfs(connection, data, _SECRET_TYPES[protocol])
     elif not connection.filesystem_is_registered(protocol):
-        connection.register_filesystem(_store(data))
+        connection.register_filesystem(_make_store(data))
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -82,7 +82,7 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
     secrets = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
-    if secrets in ([], [(_SECRET_NAME,)]) and (options := _secret_options(kind)):
+    if secrets in ([], [(_SECRET_NAME,)]) and (options := _make_secret_options(kind)):
         given = ", ".join(f"{name} {quote(value)}" for name, value in options.items())
         scope = quote(data.partition("://")[0] + "://")
         connection.execute(
@@ -90,16 +90,16 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
         )
 
 
-def _secret_options(kind: str) -> dict[str, str]:
+def _make_secret_options(kind: str) -> dict[str, str]:
     """The options of a secret, from the environment as it is now."""
     options = {
         option: value
         for option, names in _FROM_ENVIRONMENT.items()
-        if (value := _first_set(names)) is not None
+        if (value := _find_first_set(names)) is not None
     }
     if kind == "s3" and "KEY_ID" not in options:
-        options = _from_aws() | options
-    endpoint = _first_set(_ENDPOINT_VARIABLES)
+        options = _ask_aws() | options
+    endpoint = _find_first_set(_ENDPOINT_VARIABLES)
     if endpoint is not None:
         url = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
         # Stores other than Amazon's seldom have a host name for each bucket.
@@ -107,7 +107,7 @@ def _secret_options(kind: str) -> dict[str, str]:
     return options
 
 
-def _from_aws() -> dict[str, str]:
+def _ask_aws() -> dict[str, str]:
     """The credentials of a profile, SSO, a process or a role, which botocore finds where it is installed.
 
     Each call opens a session: an older one would keep a token until shortly before it expires. Raises
@@ -128,16 +128,16 @@ def _from_aws() -> dict[str, str]:
     return {name: value for name, value in options if keys and value}
 
 
-def _first_set(names: tuple[str, ...]) -> str | None:
+def _find_first_set(names: tuple[str, ...]) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def _store(data: str) -> AbstractFileSystem:
+def _make_store(data: str) -> AbstractFileSystem:
     from fsspec import filesystem
 
     protocol = data.partition("://")[0]
     try:
-        return filesystem(protocol, **_options())
+        return filesystem(protocol, **_read_options())
     except ImportError:
         package = "adlfs" if protocol == "abfs" else f"the fsspec package for {protocol}"
         raise InputError(f"the warehouse's files are at {protocol}://: pip install {package}") from None
@@ -145,7 +145,7 @@ def _store(data: str) -> AbstractFileSystem:
         raise InputError(f"the warehouse's files cannot be at {data}: {error}") from None
 
 
-def _options() -> dict[str, Any]:
+def _read_options() -> dict[str, Any]:
     text = os.environ.get(OPTIONS_VARIABLE)
     if not text:
         return {}

@@ -45,7 +45,7 @@ def open_warehouse(
     connection = connect(postgres=place.is_postgres)
     try:
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
-        version, digest = _schema(connection, place)
+        version, digest = _read_schema(connection, place)
         if not read_only and _is_upgraded(version, digest):
             version, digest = _upgrade(connection, place)
         _check_version(version, place, snapshot)
@@ -59,7 +59,7 @@ def open_warehouse(
 
 def needs_upgrade(warehouse: Warehouse) -> bool:
     """Whether the warehouse's schema is older than rlfocal's, because it has only been read since."""
-    return _schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
+    return _read_schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
 
 
 def is_lent(warehouse: Warehouse, table: str) -> bool:
@@ -70,7 +70,7 @@ def is_lent(warehouse: Warehouse, table: str) -> bool:
 
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
     """Raises InputError unless the catalogue in use, which shows `snapshot`, has readable tables."""
-    _check_version(_schema(connection, place)[0], place, snapshot)
+    _check_version(_read_schema(connection, place)[0], place, snapshot)
 
 
 def _attach_or_create(
@@ -101,7 +101,7 @@ def _attach_or_create(
             attach(connection, place, read_only=False, create=True, snapshot=None)
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
+def _read_schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
     """The schema's version, 0 for a DuckLake without tables; and the digest of its SQL, if it has one."""
     # All rows are fetched: an unread result keeps a transaction open on Postgres.
     newest = "SELECT max(version), sql_digest() FROM schema_version"
@@ -167,14 +167,14 @@ def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
         if name not in there:
             connection.execute(statement.query.replace("CREATE TABLE", "CREATE TEMP TABLE"))
     lacking: dict[str, str] = {}
-    for table, column, kind in _lacking_columns(connection):
+    for table, column, kind in _find_lacking_columns(connection):
         lacking[table] = lacking.get(table, "") + f", NULL::{kind} AS {column}"
     for table, columns in lacking.items():
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG_NAME}.{table}")
     define_views(connection)
 
 
-def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
+def _find_lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
     """(table, column, type) of the columns that an older schema's tables lack."""
     listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ?"
     with duckdb.connect() as scratch:
@@ -189,12 +189,12 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[in
     """Updates tables, views and macros, unless another process just did; returns the schema's version and
     digest."""
     with write_lock(place, connection):
-        before, digest = _schema(connection, place)
+        before, digest = _read_schema(connection, place)
         if _is_upgraded(before, digest):
             connection.execute("BEGIN")
             try:
                 # `storage` before any write: DuckLake cannot set an order after one
-                for table, column, kind in _lacking_columns(connection):
+                for table, column, kind in _find_lacking_columns(connection):
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
                 for name in (SCHEMA_FILES[0], "storage", *SCHEMA_FILES[1:]):
                     connection.execute(schema_script(name))
@@ -208,4 +208,4 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[in
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
-        return _schema(connection, place)
+        return _read_schema(connection, place)

@@ -144,7 +144,7 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
         "AND schema_name = 'main' AND NOT internal ORDER BY table_name, column_index"
     ).fetchall()
     documented = meanings(columns)
-    rows = ",\n".join("(" + ", ".join(map(_sql_literal, meaning)) + ")" for meaning in documented)
+    rows = ",\n".join("(" + ", ".join(map(_to_sql, meaning)) + ")" for meaning in documented)
     names = ", ".join(DocumentationRow._fields)
     connection.execute(f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({names})")
     tables = {what.name for what in list_definitions() if what.kind == "table"}
@@ -156,5 +156,5 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"COMMENT ON {what} IS {quote(meaning.comment)}")
 
 
-def _sql_literal(value: str | None) -> str:
+def _to_sql(value: str | None) -> str:
     return "NULL" if value is None else quote(value)

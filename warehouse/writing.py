@@ -38,7 +38,7 @@ _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBER_COLUMNS else pa.stri
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
     """Appends Arrow rows by column name; missing columns become NULL."""
-    with _view(connection, rows) as view:
+    with _register(connection, rows) as view:
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {view}")
 
 
@@ -72,7 +72,7 @@ def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
 
 def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
     """The rows that `models` lacks or holds differently."""
-    with _view(connection, rows) as view:
+    with _register(connection, rows) as view:
         columns = ", ".join(MODEL_COLUMNS)
         return connection.execute(
             f"SELECT {columns} FROM {view} EXCEPT SELECT {columns} FROM models"
@@ -81,7 +81,7 @@ def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.
 
 def put_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     """Inserts rows into `models`, replacing those of the same name."""
-    with _view(connection, rows) as view:
+    with _register(connection, rows) as view:
         connection.execute(f"DELETE FROM models WHERE model IN (SELECT model FROM {view})")
     append(connection, "models", rows)
 
@@ -109,13 +109,13 @@ def changed_facts(
         before = stored.get(key, dict.fromkeys(listed.column_names))
         after = before | {name: value for name, value in given.items() if value is not None}
         if (rule := given.get("comparison")) is not None and rule != before["comparison"]:
-            after["comparison"] = str(_rule(connection, key[0], rule, before["comparison"]))
+            after["comparison"] = str(_pick_rule(connection, key[0], rule, before["comparison"]))
         if after != before:
             changed[key] = stored[key] = after
     return list(changed.values())
 
 
-def _rule(connection: duckdb.DuckDBPyConnection, benchmark: str, text: str, stored: str | None) -> Rule:
+def _pick_rule(connection: duckdb.DuckDBPyConnection, benchmark: str, text: str, stored: str | None) -> Rule:
     """The rule by which a benchmark's answers are compared from now on."""
     answered = connection.execute("SELECT 1 FROM docs WHERE benchmark = ? LIMIT 1", [benchmark]).fetchone()
     return Rule(text).merge_stored(Rule(stored or Rule.DEFAULT), benchmark) if answered else Rule(text)
@@ -126,7 +126,7 @@ def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable
     if changed := changed_facts(connection, table, facts):
         rows = pa.Table.from_pylist(changed)
         keys = ", ".join(name for name in ("benchmark", "task") if name in rows.column_names)
-        with _view(connection, rows) as view:
+        with _register(connection, rows) as view:
             connection.execute(f"DELETE FROM {table} WHERE ({keys}) IN (SELECT {keys} FROM {view})")
         append(connection, table, rows)
 
@@ -137,7 +137,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     A listing with new documents, or of all stored ones, decides the split of its documents. Raises
     InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
-    with _documents(connection, docs):
+    with _stage_documents(connection, docs):
         for different in differing_documents(connection).values():
             raise InputError(
                 f"{different}. Models are compared on the same documents only: give this variant "
@@ -168,7 +168,7 @@ def documents_differ(
 ) -> dict[Place, str]:
     """By task, one sentence on how its documents differ from the stored ones."""
     tasks = [{"benchmark": place[0], "task": place[1], "n_whole": n} for place, n in n_whole.items()]
-    with _documents(connection, docs), _view(connection, pa.Table.from_pylist(tasks)) as view:
+    with _stage_documents(connection, docs), _register(connection, pa.Table.from_pylist(tasks)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE partitions AS FROM {view}")
         found = differences(connection)
         connection.execute("DROP TABLE temp.partitions")
@@ -209,13 +209,13 @@ def put_answers(
     """
     model = str(partitions[0].extraction["model"])
     rows = {
-        target: _join_tables(p.rows for p in partitions if _target(p.rows) == target)
+        target: _join_tables(p.rows for p in partitions if _find_target(p.rows) == target)
         for target in STAGING_TABLES
     }
     rows["traces"] = _join_tables(partition.traces for partition in partitions)
     with (
-        _documents(connection, _join_tables(partition.docs for partition in partitions)),
-        _answers(connection, rows, [partition.extraction for partition in partitions]),
+        _stage_documents(connection, _join_tables(partition.docs for partition in partitions)),
+        _stage_answers(connection, rows, [partition.extraction for partition in partitions]),
     ):
         check_coverage(connection, model)
         align(connection, model, replace_documents={p.place for p in partitions if p.replace_documents})
@@ -250,13 +250,13 @@ def put_partitions(
     Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
     that no model can have given.
     """
-    given = {_target(rows): rows, "traces": traces}
-    with _answers(connection, given, extractions):
+    given = {_find_target(rows): rows, "traces": traces}
+    with _stage_answers(connection, given, extractions):
         _write_answers(connection, given, {str(extraction["model"]) for extraction in extractions})
 
 
 @contextmanager
-def _answers(
+def _stage_answers(
     connection: duckdb.DuckDBPyConnection,
     rows: Mapping[str, pa.Table | None],
     extractions: Sequence[Mapping[str, Any]],
@@ -268,7 +268,7 @@ def _answers(
     with ExitStack() as staged:
         for table, name in STAGING_TABLES.items():
             staged.enter_context(_stage(connection, name, rows.get(table), like=table))
-        staged.enter_context(_stage(connection, "partitions", _records(extractions), like="extractions"))
+        staged.enter_context(_stage(connection, "partitions", _make_records(extractions), like="extractions"))
         yield
 
 
@@ -316,7 +316,7 @@ def _run_on(
     """Runs a script on rows of text, which it reads from temp.given."""
     schema = pa.schema([(column, pa.string()) for column in columns])
     given = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
-    with _view(connection, given) as view:
+    with _register(connection, given) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
     connection.execute(script(name))
     connection.execute("DROP TABLE temp.given")
@@ -333,26 +333,26 @@ def with_canonical_gold(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -
     return docs.set_column(docs.column_names.index("gold"), "gold", pa.array(gold, pa.string()))
 
 
-def _target(rows: pa.Table) -> str:
+def _find_target(rows: pa.Table) -> str:
     return "choice_logprobs" if "choice" in rows.column_names else "answer_passes"
 
 
-def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
+def _make_records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
     now = datetime.now(UTC)
     made = [
         {
             "extraction_id": uuid.uuid4().hex,
             "committed_at": now,
             **e,
-            "settings": _json(e.get("settings")),
-            "versions": _json(e.get("versions")),
+            "settings": _to_json(e.get("settings")),
+            "versions": _to_json(e.get("versions")),
         }
         for e in extractions
     ]
     return pa.Table.from_pylist(made)
 
 
-def _json(value: Any) -> str | None:
+def _to_json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
@@ -371,7 +371,7 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 
 @contextmanager
-def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
+def _stage_documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
     """Stages corrected documents in temp.given, and the stored ones of their tasks in temp.stored."""
     with (
         _stage(connection, "given", docs, like="docs"),
@@ -400,7 +400,7 @@ def _stage(
 
 
 @contextmanager
-def _view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
+def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
     """Yields a temporary name under which SQL sees an Arrow table."""
     name = f"arrow_{uuid.uuid4().hex}"
     connection.register(name, rows)

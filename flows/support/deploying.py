@@ -84,13 +84,13 @@ async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
         )
     silence = timedelta(seconds=seconds)
     of_processes = {"prefect.resource.role": "work-pool", "prefect.work-pool.type": PROCESS_POOL_TYPE}
-    await _put(_crash(AUTOMATION_NAME, silence, _BEGIN_EVENTS, [_tag_resource()]))
+    await _put(_make_crash(AUTOMATION_NAME, silence, _BEGIN_EVENTS, [_make_tag_resource()]))
     await _put(
-        _crash(
+        _make_crash(
             UNBEGUN_AUTOMATION,
             silence,
             _PENDING_EVENTS,
-            [_tag_resource(), ResourceSpecification.model_validate(of_processes)],
+            [_make_tag_resource(), ResourceSpecification.model_validate(of_processes)],
         )
     )
 
@@ -113,7 +113,7 @@ async def notify(block: str | None = None) -> None:
                 f"prefect.yaml: there is no notification block {block!r}; make one on the server's page "
                 "Blocks, and name it TYPE/NAME, as in slack-webhook/night (`prefect block ls` lists them)"
             ) from None
-    await _put(_notification(document.id))
+    await _put(_make_notification(document.id))
 
 
 async def _put(wanted: Automation) -> None:
@@ -132,7 +132,7 @@ async def _find_automation(name: str) -> Automation | None:
         return None
 
 
-def _notification(block: UUID) -> Automation:
+def _make_notification(block: UUID) -> Automation:
     send = SendNotification(
         block_document_id=block,
         subject="rlfocal: {{ flow_run.name }} is {{ flow_run.state.name }}",
@@ -140,7 +140,7 @@ def _notification(block: UUID) -> Automation:
     )
     trigger = EventTrigger(
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
-        match_related=_tag_resource(),
+        match_related=_make_tag_resource(),
         for_each={"prefect.resource.id"},
         expect=_BAD_END_EVENTS,
         posture=Posture.Reactive,
@@ -150,12 +150,12 @@ def _notification(block: UUID) -> Automation:
     return Automation(name=NOTIFICATION_NAME, trigger=trigger, actions=[send])
 
 
-def _tag_resource() -> ResourceSpecification:
+def _make_tag_resource() -> ResourceSpecification:
     tag = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{RUN_TAG}"}
     return ResourceSpecification.model_validate(tag)
 
 
-def _crash(
+def _make_crash(
     name: str, silence: timedelta, begins: set[str], related: Sequence[ResourceSpecification]
 ) -> Automation:
     crash = ChangeFlowRunState(
@@ -187,7 +187,7 @@ def enter_checkout() -> dict[str, str]:
     An error here would be buried under tracebacks, and the worker also runs this step to call a failed run's
     hooks.
     """
-    directory = _checkout() or Path(__file__).parents[2]
+    directory = _find_checkout() or Path(__file__).parents[2]
     os.chdir(directory)
     if flow_run.id is not None:
         with get_client(sync_client=True) as client:
@@ -215,7 +215,7 @@ def _end_if_unknown(client: SyncPrefectClient, run: FlowRun) -> None:
 
 def check_checkout() -> None:
     """Raises InputError if this process runs a deployment, but RLFOCAL_HOME names no checkout."""
-    if deployment.id is None or _checkout() is not None:
+    if deployment.id is None or _find_checkout() is not None:
         return
     home = os.environ.get("RLFOCAL_HOME")
     wrong = f"RLFOCAL_HOME is {home}, which has no rlfocal" if home else "RLFOCAL_HOME is not set"
@@ -224,7 +224,7 @@ def check_checkout() -> None:
     )
 
 
-def _checkout() -> Path | None:
+def _find_checkout() -> Path | None:
     home = os.environ.get("RLFOCAL_HOME")
     directory = Path(home or ".").expanduser().absolute()
     return directory if home and (directory / "flows" / "regenerate.py").is_file() else None
@@ -270,9 +270,9 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     since = now - silence
     if run.state.timestamp > since:
         return False
-    if _sent_heartbeat(client, run, since, now):
+    if _has_sent_heartbeat(client, run, since, now):
         return False
-    is_unbegun = run.state.is_pending() and not _sent_heartbeat(client, run, run.state.timestamp, now)
+    is_unbegun = run.state.is_pending() and not _has_sent_heartbeat(client, run, run.state.timestamp, now)
     if is_unbegun and _is_on_cluster(client, run):
         return False
     told = f"No heartbeat for {silence.total_seconds() / 60:g} minutes: its process or its host died."
@@ -280,7 +280,7 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     return True
 
 
-def _sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, now: datetime) -> bool:
+def _has_sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, now: datetime) -> bool:
     heartbeats = EventFilter(
         occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
         event=EventNameFilter(name=[HEARTBEAT_EVENT]),

@@ -77,12 +77,12 @@ def last_published(location: str | Path | None) -> Accuracies:
     runs."""
     try:
         rows = json.loads((locate(location).local / PUBLISHED_FILE).read_text("utf-8"))
-        return {(_board_key(board), method): accuracy for board, method, accuracy in rows}
+        return {(_read_board_key(board), method): accuracy for board, method, accuracy in rows}
     except (OSError, ValueError):
         return {}
 
 
-def _board_key(parts: Sequence[Any]) -> BoardKey:
+def _read_board_key(parts: Sequence[Any]) -> BoardKey:
     """A board's key from its JSON form, in which the pool is a list."""
     return BoardKey._make([*parts[:-1], tuple(parts[-1])])
 
@@ -188,7 +188,7 @@ def show_progress(name: str) -> Iterator[Progress]:
             if bars:
                 update_progress_artifact(bars[0], 100 * finished[0])
             else:  # Prefect's types leave open whether a coroutine is returned; in a thread none is
-                made = create_progress_artifact(100 * finished[0], key=_key(name), description=name)
+                made = create_progress_artifact(100 * finished[0], key=_make_key(name), description=name)
                 bars.append(cast(UUID, made))
             return True
         return False
@@ -218,10 +218,10 @@ def show_progress(name: str) -> Iterator[Progress]:
             get_run_logger().warning("the server is busy: the page's bar of %s may stand still", name)
 
 
-def _key(name: str) -> str:
+def _make_key(name: str) -> str:
     """The artifact's key, in the characters that Prefect allows.
 
-    >>> _key("extract Qwen/Qwen3-0.6B")
+    >>> _make_key("extract Qwen/Qwen3-0.6B")
     'extract-qwen-qwen3-0-6b'
     """
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -105,8 +105,8 @@ def compact(
     from warehouse import open_warehouse
     from warehouse.expiry import expire, merge
 
-    age = None if older_than is None else _age("--older-than", older_than)
-    grace = _age("--delete-after", delete_after)
+    age = None if older_than is None else _read_age("--older-than", older_than)
+    grace = _read_age("--delete-after", delete_after)
     is_expiring = keep is not None or age is not None
     value: dict[str, Any] = {"done": yes or not is_expiring}
     lines = []
@@ -144,7 +144,7 @@ def compact(
     show_result(value, "\n".join(lines), as_json=as_json)
 
 
-def _age(option: str, text: str) -> timedelta:
+def _read_age(option: str, text: str) -> timedelta:
     parsed = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
     if parsed is None:
         raise InputError(f"{option} {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
@@ -262,8 +262,8 @@ def snapshots(
     with open_warehouse(warehouse, read_only=True) as opened:
         shown = listed(opened, last)
     width = get_terminal_size().columns
-    lines = (fill(_line(each), width, subsequent_indent=" " * 7, break_on_hyphens=False) for each in shown)
-    show_result([_plain_snapshot(snapshot) for snapshot in shown], "\n".join(lines), as_json=as_json)
+    lines = (fill(_show(each), width, subsequent_indent=" " * 7, break_on_hyphens=False) for each in shown)
+    show_result([_to_plain(snapshot) for snapshot in shown], "\n".join(lines), as_json=as_json)
 
 
 @command("diff", "Keep a warehouse")
@@ -351,7 +351,7 @@ def diff(
     show_result(drift_as_json(drift), show, as_json=as_json, is_failure=is_failure)
 
 
-def _line(snapshot: Commit) -> str:
+def _show(snapshot: Commit) -> str:
     """A snapshot as one line: `12 2026-11-21 11:12:58 extract m on b/t [choice_logprobs +408 −408] replaced m
     on b/t`."""
     counts = [
@@ -373,7 +373,7 @@ def _list_some(listed: Iterable[str]) -> str:
     return ", ".join(names[:_PARTITIONS_LISTED]) + more
 
 
-def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
+def _to_plain(snapshot: Commit) -> dict[str, Any]:
     """The snapshot for JSON, with its named tuples as objects."""
     return vars(snapshot) | {
         "time": snapshot.time.isoformat(),

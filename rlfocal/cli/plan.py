@@ -65,7 +65,7 @@ def plan(
     if check:
         _check(pool, models, benchmarks, backend, limit, datasets, gpu, as_json=as_json)
         return
-    with _offline():
+    with _stay_offline():
         from rlfocal.extraction.estimate import find_gpu
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
@@ -82,7 +82,7 @@ def plan(
             limit=limit,
             datasets=datasets,
         )
-    show_result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made), as_json=as_json)
+    show_result(asdict(made) | {"totals": _add_up(made)}, lambda: _print(made), as_json=as_json)
 
 
 @command("prefetch", "Run a pool of LLMs")
@@ -166,7 +166,7 @@ def _check(
 
 
 @contextmanager
-def _offline() -> Iterator[None]:
+def _stay_offline() -> Iterator[None]:
     """Keeps Hugging Face's libraries offline, if they are imported inside the block."""
     before = {name: os.environ.get(name) for name in OFFLINE_VARIABLES}
     os.environ.update(dict.fromkeys(OFFLINE_VARIABLES, "1"))
@@ -195,7 +195,7 @@ FIGURE_TITLES = (
 """The figures of a model, and their column titles; the last two are shown where they are known."""
 
 
-def _totals(made: Plan) -> dict[str, float]:
+def _add_up(made: Plan) -> dict[str, float]:
     """The figures' sums over the models."""
     return {
         key: sum(getattr(m, key) for m in made.models)
@@ -213,8 +213,8 @@ def _print(made: Plan) -> None:
     title = f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours"
     table = Table("model", *columns, title=title)
     for model in made.models:
-        table.add(model.model, f"{model.gpus}", *_cells(vars(model)))
-    table.add("all", "", *_cells(_totals(made)), style="bold")
+        table.add(model.model, f"{model.gpus}", *_format_cells(vars(model)))
+    table.add("all", "", *_format_cells(_add_up(made)), style="bold")
     console = Console()
     console.print(table)
     console.print()
@@ -223,8 +223,8 @@ def _print(made: Plan) -> None:
         "model", *(title for _, title in shown), title="Hours by item; GB of weights here or to download"
     )
     for model in made.models:
-        items.add(model.model, *_item_cells(vars(model), shown))
-    items.add("all", *_item_cells(_totals(made), shown), style="bold")
+        items.add(model.model, *_format_items(vars(model), shown))
+    items.add("all", *_format_items(_add_up(made), shown), style="bold")
     console.print(items)
     console.print()
     if made.clock_hours:
@@ -236,20 +236,20 @@ def _print(made: Plan) -> None:
         console.print(Text(line, style="yellow"))
 
 
-def _cells(figures: Mapping[str, Any]) -> list[str]:
+def _format_cells(figures: Mapping[str, Any]) -> list[str]:
     """The cells of one model's row, or of the row of totals."""
     return [
         *(f"{figures[key]:,}" for key in COUNT_FIELDS),
-        *(_tokens(figures[key]) for key in TOKEN_FIELDS),
+        *(_format_tokens(figures[key]) for key in TOKEN_FIELDS),
         *(f"{figures[key]:.2f}" for key in COST_FIELDS),
     ]
 
 
-def _item_cells(figures: Mapping[str, Any], shown: Sequence[tuple[str, str]]) -> list[str]:
+def _format_items(figures: Mapping[str, Any], shown: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{figures[key]:,.0f}" if key.endswith("_gb") else f"{figures[key]:.2f}" for key, _ in shown]
 
 
-def _tokens(n: float) -> str:
+def _format_tokens(n: float) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if n >= size:
             return f"{n / size:.1f}{unit}"

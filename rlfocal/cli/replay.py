@@ -84,15 +84,15 @@ def _print_one(replayed: Replay) -> None:
 
     console = Console()
     typer.echo(_make_heading(replayed))
-    console.print(_summary(replayed))
+    console.print(_make_summary(replayed))
     changed = {"right to wrong": replayed.right_to_wrong, "wrong to right": replayed.wrong_to_right}
     changed["wrong to another"] = replayed.wrong_to_other
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in changed.items())
     typer.echo(f"accuracy {interval(replayed.difference)} points; answers changed: {kinds}")
     if replayed.promises:
-        console.print(_promises(replayed))
+        console.print(_tabulate_promises(replayed))
     if replayed.tasks:
-        console.print(_tasks(replayed))
+        console.print(_tabulate_tasks(replayed))
 
 
 def _make_table(rows: Sequence[tuple[str, str, Replay]]) -> Table:
@@ -123,7 +123,7 @@ def _describe_scenario(replayed: Replay) -> str:
     return "; ".join(words) or "nothing differs"
 
 
-def _summary(replayed: Replay) -> Table:
+def _make_summary(replayed: Replay) -> Table:
     before, after = replayed.before, replayed.after
     table = Table("", "as evaluated", "replayed")
     table.add("accuracy %", percent(before.accuracy), percent(after.accuracy))
@@ -134,14 +134,14 @@ def _summary(replayed: Replay) -> Table:
     return table
 
 
-def _promises(replayed: Replay) -> Table:
+def _tabulate_promises(replayed: Replay) -> Table:
     table = Table("promised wrong %", "answered %", "replayed", "wrong %", "replayed", title="promises")
     for promise in replayed.promises:
         table.add(f"at most {100 * promise.target:g}", *map(percent, (*promise.coverage, *promise.error)))
     return table
 
 
-def _tasks(replayed: Replay) -> Table:
+def _tabulate_tasks(replayed: Replay) -> Table:
     table = Table("task", "as evaluated %", "replayed %", "points", title="largest changes")
     for task, (before, after) in list(replayed.tasks.items())[:MAX_TASKS_LISTED]:
         table.add(task, percent(before), percent(after), points(after - before))

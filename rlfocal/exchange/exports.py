@@ -162,13 +162,13 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     folder = stage / table
     partitions = TABLE_FOLDERS[table]
     if not partitions:
-        return _copy(warehouse, f"FROM temp.{table} ORDER BY {_order(table)}", folder / "data.parquet")
+        return _copy(warehouse, f"FROM temp.{table} ORDER BY {_make_order(table)}", folder / "data.parquet")
     options = f"PARTITION_BY ({', '.join(partitions)}), OVERWRITE_OR_IGNORE"
     benchmarks = warehouse.rows(f"SELECT DISTINCT benchmark FROM temp.{table} ORDER BY 1")
     return sum(
         _copy(
             warehouse,
-            f"FROM temp.{table} WHERE benchmark = {quote(name)} ORDER BY {_order(table)}",
+            f"FROM temp.{table} WHERE benchmark = {quote(name)} ORDER BY {_make_order(table)}",
             folder,
             options,
         )
@@ -176,7 +176,7 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     )
 
 
-def _order(table: str) -> str:
+def _make_order(table: str) -> str:
     """The ORDER BY of a table, so that equal tables become equal files."""
     return ", ".join(TABLE_KEYS.get(table, ("ALL",)))
 

@@ -97,12 +97,12 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
         return [column[0] for column in result.description or ()], rows
     except duckdb.Error as error:
         refused = RunError if damage(error) else InputError
-        raise refused(f"SQL: {_reason(error, statement)}") from None
+        raise refused(f"SQL: {_explain(error, statement)}") from None
     except RecursionError:
         raise InputError(f"SQL: {_TOO_DEEP}") from None
 
 
-def _reason(error: duckdb.Error, statement: str) -> str:
+def _explain(error: duckdb.Error, statement: str) -> str:
     """DuckDB's message in one line, with the faulty line of a statement of several lines."""
     if "Max expression depth" in str(error):
         return _TOO_DEEP
@@ -132,7 +132,7 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
         raise InputError("SQL: EXPLAIN takes one read-only statement, a PIVOT only with IN (...)")
     if _is_dynamic_pivot(statements):
         named = set(re.findall(r"\w+", statement.lower()))
-        called = named & _table_functions(warehouse)
+        called = named & _list_table_functions(warehouse)
     else:
         if len(statements) != 1:
             raise InputError(f"SQL: {_ONE_STATEMENT}; got {len(statements) or 'none'}")
@@ -141,8 +141,8 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
             kind = statements[0].type.name.replace("_", " ")
             what = "this statement" if kind == "SELECT" else kind
             raise InputError(f"SQL: {what} is refused: `rlfocal sql` only reads; {_ONE_STATEMENT}")
-        called, named = _names(parsed)
-    for name in sorted(called - _known_functions(warehouse)):
+        called, named = _collect_names(parsed)
+    for name in sorted(called - _list_known_functions(warehouse)):
         raise InputError(f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only")
     for name in sorted(named & _SECRET_TABLES):
         raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
@@ -163,20 +163,20 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
     )
 
 
-def _known_functions(warehouse: Warehouse) -> frozenset[str]:
+def _list_known_functions(warehouse: Warehouse) -> frozenset[str]:
     """The table functions that a statement may call, and all macros, an older warehouse's included."""
     macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
     return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
 
-def _table_functions(warehouse: Warehouse) -> set[str]:
+def _list_table_functions(warehouse: Warehouse) -> set[str]:
     """The names of all table functions of the connection."""
     kinds = "('table', 'table_macro', 'pragma')"
     listed = f"SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN {kinds}"
     return {name for (name,) in warehouse.rows(listed)}
 
 
-def _names(parsed: Any) -> tuple[set[str], set[str]]:
+def _collect_names(parsed: Any) -> tuple[set[str], set[str]]:
     """Lower-case names in a parsed statement: the table functions it calls; and its tables with their
     schemas.
 
@@ -212,7 +212,7 @@ def _lock(warehouse: Warehouse) -> None:
         warehouse.connection.execute(f"SET {setting}")
 
 
-def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
+def _format_table(names: Sequence[str], rows: Sequence[Row]) -> str:
     cells = [[_show_value(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     if tuple(names) == ("explain_key", "explain_value"):
@@ -236,7 +236,7 @@ def _show_value(value: Any) -> str:
     return str(value).replace("\n", "\\n")
 
 
-def _csv(names: Sequence[str], rows: Sequence[Row]) -> str:
+def _format_csv(names: Sequence[str], rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -247,7 +247,7 @@ def _csv(names: Sequence[str], rows: Sequence[Row]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
+def _format_json(names: Sequence[str], rows: Sequence[Row]) -> str:
     objects = [dict(zip(names, map(_to_json_value, row), strict=True)) for row in rows]
     return json.dumps(objects, indent=2, default=str, ensure_ascii=False)
 
@@ -267,4 +267,4 @@ def _to_json_value(value: Any) -> Any:
 
 MAX_ROWS = 5_000_000
 """The most rows of a result, which is held in memory."""
-WRITERS = {"table": _table, "csv": _csv, "json": _json}
+WRITERS = {"table": _format_table, "csv": _format_csv, "json": _format_json}

@@ -88,7 +88,7 @@ def _find_named_numbers(text: str) -> Iterator[str | None]:
         yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
     for line in (NUMBERING.sub("", line) for line in reversed(shown.splitlines())):
         yield from map(_number, reversed(BOLD_TEXT.findall(line)))
-        yield from map(_value, [*ANSWER_VALUE.finditer(line)][-1:])
+        yield from map(_read_value, [*ANSWER_VALUE.finditer(line)][-1:])
 
 
 def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) -> str | None:
@@ -186,10 +186,10 @@ def _number(line: str, *, direct: bool = True) -> str | None:
     begins = (
         value and LEAD_IN.fullmatch(stated, 0, value.start()) and not CONTINUATION.match(stated, value.end())
     )
-    return _value(value) if value and (begins or not direct) else None
+    return _read_value(value) if value and (begins or not direct) else None
 
 
-def _value(match: re.Match[str]) -> str:
+def _read_value(match: re.Match[str]) -> str:
     if not match["below"]:
         return canonical_number(match)
     share = Fraction(int(match["above"]), int(match["below"]))

@@ -47,7 +47,7 @@ class GPUBudget:
     def hours(self) -> float:
         """The GPU-hours used so far."""
         with self._lock:
-            return self._used_seconds() / 3600
+            return self._count_seconds() / 3600
 
     @property
     def is_ending(self) -> bool:
@@ -57,7 +57,7 @@ class GPUBudget:
         """
         with self._lock:
             active = sum(gpus for _, gpus in self._since.values())
-            left = self._seconds - self._used_seconds()
+            left = self._seconds - self._count_seconds()
             self._is_ending |= left <= min(SHARE_TO_STOP * self._seconds, SECONDS_TO_STOP * active)
             return self._is_ending
 
@@ -65,9 +65,9 @@ class GPUBudget:
     def is_spent(self) -> bool:
         """Whether the budget is used up, so that models must be stopped at once."""
         with self._lock:
-            return self._used_seconds() >= self._seconds
+            return self._count_seconds() >= self._seconds
 
-    def _used_seconds(self) -> float:
+    def _count_seconds(self) -> float:
         now = self._clock()
         return self._used + sum(gpus * (now - since) for since, gpus in self._since.values())
 

@@ -141,9 +141,9 @@ def measure_workload(
     `answer_tokens` is the mean of one sampled answer, and `answer_digits` how many of its characters are
     digits; None assumes the limit.
     """
-    prompts = [_prompt(document) for document in task.documents]
+    prompts = [prompt_text(document) for document in task.documents]
     total, n = sum(map(len, prompts)), len(prompts)
-    unique = total - (n - 1) * _shared_characters(prompts)
+    unique = total - (n - 1) * _count_shared_characters(prompts)
     decode = 0.0
     if task.sampling is not None:
         length = task.sampling.max_tokens if answer_tokens is None else answer_tokens
@@ -151,7 +151,7 @@ def measure_workload(
     choices = [choice for document in task.documents for choice in document.continuations]
     is_long = any(len(choice) > ONE_TOKEN_CHARACTERS for choice in choices)
     alone = set(choices) if task.unconditional else set()
-    return _workload(
+    return _make_workload(
         task.benchmark,
         1,
         n,
@@ -182,7 +182,7 @@ def estimate_workload(benchmark: Benchmark, limit: int | None = None) -> Workloa
     # Choices of one token are the same letters everywhere, longer ones are taken to differ.
     different = n_choices if is_long else min(n_choices, partitions * math.ceil(size.choices))
     n_alone = different if benchmark.unconditional else 0
-    return _workload(
+    return _make_workload(
         benchmark.name,
         partitions,
         n,
@@ -194,7 +194,7 @@ def estimate_workload(benchmark: Benchmark, limit: int | None = None) -> Workloa
     )
 
 
-def _workload(
+def _make_workload(
     benchmark: str,
     partitions: int,
     documents: int,
@@ -221,12 +221,12 @@ def _count_digits(text: str) -> int:
     return sum(map(str.isdecimal, text))
 
 
-def _prompt(document: Document) -> str:
+def prompt_text(document: Document) -> str:
     """The prompt's text; for a chat, without what each model's template adds around the messages."""
     return document.context or "".join(text for _, text in document.messages or ())
 
 
-def _shared_characters(texts: Sequence[str]) -> int:
+def _count_shared_characters(texts: Sequence[str]) -> int:
     """The number of characters with which all texts begin; 0 for fewer than two texts."""
     if len(texts) < 2:
         return 0
@@ -251,8 +251,8 @@ def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours
     """The hours of one GPU for a model. Tensor parallelism only makes the start more expensive."""
     if not workloads or model.is_closed:
         return Hours()
-    prefill = _prefill_seconds(model, sum(work.computed_tokens for work in workloads), gpu)
-    decode = sum(work.decode_tokens * _step_seconds(model, work, gpu) for work in workloads) / DECODE_BATCH
+    prefill = _time_prefill(model, sum(work.computed_tokens for work in workloads), gpu)
+    decode = sum(work.decode_tokens * _time_step(model, work, gpu) for work in workloads) / DECODE_BATCH
     start = model.tensor_parallel * (START_SECONDS + weights_gb(model) / LOAD_GB_PER_SECOND)
     return Hours(prefill / 3600, decode / 3600, start / 3600)
 
@@ -264,7 +264,7 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
         work = measure_workload(task)
         planned = hours_of(model, [work], gpu)
         read = sum(
-            len(document.continuations) * len(_prompt(document)) + sum(map(len, document.continuations))
+            len(document.continuations) * len(prompt_text(document)) + sum(map(len, document.continuations))
             for document in task.documents
         )
         tokens = max(work.computed_tokens, read / CHARACTERS_PER_TOKEN)
@@ -273,11 +273,11 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
     return once, each
 
 
-def _step_seconds(model: ModelSpec, work: Workload, gpu: GPU) -> float:
+def _time_step(model: ModelSpec, work: Workload, gpu: GPU) -> float:
     """The seconds for one token of each text of a batch: those of reading memory or of computing, whichever
     is longer."""
     read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
-    return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _prefill_seconds(model, DECODE_BATCH, gpu))
+    return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _time_prefill(model, DECODE_BATCH, gpu))
 
 
 def cache_gb(model: ModelSpec) -> float:
@@ -296,7 +296,7 @@ def cache_gb(model: ModelSpec) -> float:
     return 2 * 2 * float(layers) * float(width) / 1e9
 
 
-def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:
+def _time_prefill(model: ModelSpec, tokens: float, gpu: GPU) -> float:
     active = (model.active_params_b or model.params_b) * 1e9
     return 2 * active * tokens / (gpu.tflops * 1e12 * PREFILL_UTILISATION)
 

@@ -54,14 +54,14 @@ def load_task(
     """
     config = task_config(name, manager)
     changed = (
-        _data(config, benchmark, datasets, scratch) | _process(config) | _merge_sampling(config, benchmark)
+        _locate(config, benchmark, datasets, scratch) | _process(config) | _merge_sampling(config, benchmark)
     )
     if benchmark.num_fewshot is not None:
         changed["num_fewshot"] = benchmark.num_fewshot
     if split is not None:
         changed |= _change_split(config, split)
     try:
-        with _offline_without_hub(hub_dataset(config) if datasets is None else None):
+        with _stay_offline_without_hub(hub_dataset(config) if datasets is None else None):
             [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
     except Exception as error:
         raise _explain(error, name, config, benchmark, datasets) from error
@@ -101,16 +101,16 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
 
     Raises InputError for a task that is in neither.
     """
-    folder = _include_path(benchmark)
+    folder = _find_include_path(benchmark)
     own = (folder,) if folder else ()
     wanted = set(benchmark.tasks.values())
-    manager = _manager(own, managers)
+    manager = _make_manager(own, managers)
     names = set(manager.all_subtasks)
     if elsewhere := wanted - names:
         stock = stock_tasks()
         # Of two files that define one name, the first counts, and of two folders given, the last.
         folders = sorted({stock[name] for name in elsewhere & stock.keys()}, reverse=True)
-        manager = _manager((*folders, *own), managers)
+        manager = _make_manager((*folders, *own), managers)
         if missing := wanted - set(manager.all_subtasks):
             names |= stock.keys() - missing
             where = f"benchmark {benchmark.name!r}, which can name the folder of your own as include_path"
@@ -118,7 +118,7 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
     return manager
 
 
-def _manager(folders: tuple[Path, ...], managers: Managers) -> Any:
+def _make_manager(folders: tuple[Path, ...], managers: Managers) -> Any:
     from lm_eval.tasks import TaskManager
 
     if folders not in managers:
@@ -186,7 +186,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
+def _stay_offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
     """Reads the local cache where the hub gives no answer: `datasets` would wait minutes for it."""
     import datasets
     from huggingface_hub import constants, hf_hub_url
@@ -240,7 +240,7 @@ def to_one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _include_path(benchmark: Benchmark) -> Path | None:
+def _find_include_path(benchmark: Benchmark) -> Path | None:
     if benchmark.include_path is None:
         return None
     scheme, _, inside = benchmark.include_path.partition(":")
@@ -255,7 +255,7 @@ def _include_path(benchmark: Benchmark) -> Path | None:
     return folder
 
 
-def _data(
+def _locate(
     config: dict[str, Any], benchmark: Benchmark, datasets: Path | None, scratch: Path
 ) -> dict[str, Any]:
     """Where documents are read from: the mirror's folder, or the hub at the benchmark's revision."""

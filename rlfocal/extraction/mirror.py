@@ -67,7 +67,7 @@ def mirror_datasets(
         repo = want.dataset.repo
         config = want.dataset.config or ONLY_CONFIGURATION
         if repo not in revisions:
-            revisions[repo] = _revision(want, source)
+            revisions[repo] = _find_revision(want, source)
             _check_revision(folder, repo, revisions[repo])
         if config in read_card(folder / repo).configs:
             copies.append(Copy(repo, config, revisions[repo], None))
@@ -114,7 +114,7 @@ def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
     return list(wanted.values())
 
 
-def _revision(want: RequestedDataset, source: Path | None) -> str:
+def _find_revision(want: RequestedDataset, source: Path | None) -> str:
     """The commit to copy: the benchmark's, else the newest; with a `source`, the one that it holds."""
     repo = want.dataset.repo
     if source is not None:
@@ -128,7 +128,7 @@ def _revision(want: RequestedDataset, source: Path | None) -> str:
     try:
         return str(HfApi().dataset_info(repo).sha)
     except Exception as error:
-        raise _failure(error, want, None) from error
+        raise _explain_failure(error, want, None) from error
 
 
 def _check_revision(folder: Path, repo: str, revision: str) -> None:
@@ -155,10 +155,10 @@ def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[st
                 loaded = datasets.load_dataset(str((source / repo).resolve()), config, **options)
             return {str(split): data.with_format("arrow")[:] for split, data in loaded.items()}
     except Exception as error:
-        raise _failure(error, want, source) from error
+        raise _explain_failure(error, want, source) from error
 
 
-def _failure(error: Exception, want: RequestedDataset, source: Path | None) -> Exception:
+def _explain_failure(error: Exception, want: RequestedDataset, source: Path | None) -> Exception:
     failure = dataset_failure(error, want.dataset, want.benchmark, source)
     return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {to_one_line(error)}")
 

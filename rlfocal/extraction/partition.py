@@ -91,8 +91,8 @@ def fingerprint(
             model.quantization,
             model.context_length,
             model.truncation,
-            _arguments(model, backend),
-            *_invariance(backend),
+            _select_arguments(model, backend),
+            *_list_invariance(backend),
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
@@ -112,7 +112,7 @@ def fingerprint(
     return digest + UNCONDITIONAL_SUFFIX if task.unconditional else digest
 
 
-def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
+def _select_arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
     """The engine's arguments, without the number of chat requests sent at once, which changes no answer."""
     given = model.engine_args.get(backend)
     if backend != "chat" or given is None:
@@ -120,7 +120,7 @@ def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
     return {name: value for name, value in given.items() if name != "concurrency"} or None
 
 
-def _invariance(backend: str) -> list[str]:
+def _list_invariance(backend: str) -> list[str]:
     """The environment variables that change how vLLM computes: none by default, so that fingerprints stay."""
     is_set = os.environ.get(INVARIANT_VARIABLE, "0") not in ("", "0")
     return [INVARIANT_VARIABLE] if backend == "vllm" and is_set else []

@@ -69,7 +69,7 @@ def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
         "WHERE list_contains($1, model) AND facts IS NOT NULL ORDER BY model",
         [list(models)],
     ).to_pylist()
-    return [sentence for row in _merge_by_model(rows) for sentence in _sentences(**row)]
+    return [sentence for row in _merge_by_model(rows) for sentence in _describe_oddities(**row)]
 
 
 def _merge_by_model(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -88,13 +88,13 @@ def _merge_by_model(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _sentences(
+def _describe_oddities(
     model: str, served: str, provider: Any, is_paid: bool | None, facts: Mapping[str, Any]
 ) -> Iterable[str]:
     for name, n in facts.get("models", {}).items():
         if not is_same_model(served, name):
             yield f"{model}: {count_noun(n, 'response')} came from {name!r}, where {served!r} was asked for"
-    providers, wanted = facts.get("providers", {}), _named_providers(provider)
+    providers, wanted = facts.get("providers", {}), _read_providers(provider)
     others = [name for name in providers if wanted and name.lower() not in wanted]
     if others:
         yield f"{model}: {', '.join(others)} answered, where {', '.join(sorted(wanted))} was asked for"
@@ -111,7 +111,7 @@ def _sentences(
         yield f"{model}: {uncounted} counted no tokens; each is booked as the most it may cost"
 
 
-def _named_providers(provider: Any) -> set[str]:
+def _read_providers(provider: Any) -> set[str]:
     """The providers that an entry's `body` names, as OpenRouter's requests do."""
     named = (provider.get("only") or provider.get("order") or ()) if isinstance(provider, dict) else ()
     return {str(name).split("/")[0].lower() for name in named}

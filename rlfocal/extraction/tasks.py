@@ -100,7 +100,7 @@ def load_each(
             with quiet():
                 manager = task_manager(benchmark, managers)
             loaded = [
-                _task_documents(benchmark, task, name, manager, mirror, limit)
+                _make_task_documents(benchmark, task, name, manager, mirror, limit)
                 for task, name in benchmark.tasks.items()
             ]
         except Exception as error:
@@ -123,7 +123,7 @@ def mirror_folder(datasets: str | Path | None) -> Path | None:
     return Path(given)
 
 
-def _task_documents(
+def _make_task_documents(
     benchmark: Benchmark, task: str, name: str, manager: Any, mirror: Path | None, limit: int | None
 ) -> TaskDocuments:
     where = f"{benchmark.name}/{task} ({name})"
@@ -136,15 +136,15 @@ def _task_documents(
                 f"{where} has output type {config.output_type!r}, but a benchmark of kind "
                 f"{benchmark.kind!r} needs {expected!r}"
             )
-        whole = _documents(benchmark, tested, where)
+        whole = _build_documents(benchmark, tested, where)
     n_train = benchmark.train_docs
     if benchmark.train_split is not None:
         with deterministic_loading() as scratch:
             trained = load_task(name, benchmark, manager, mirror, scratch, benchmark.train_split)
-            train = _documents(benchmark, trained, where)
+            train = _build_documents(benchmark, trained, where)
         n_train = len(train)
         whole = train + tuple(replace(d, doc_id=n_train + d.doc_id) for d in whole)
-    splits = _splits(len(whole), n_train)
+    splits = _make_splits(len(whole), n_train)
     version = str((config.metadata or {}).get("version", tested.VERSION))
     sampling = _read_sampling(config, where) if benchmark.kind == "answers" else None
     digest = _digest(config.task, version, whole, splits, sampling)
@@ -154,7 +154,7 @@ def _task_documents(
         task,
         version,
         documents=tuple(whole[i] for i in kept),
-        splits=_splits(len(kept), None) if n_train is None else tuple(splits[i] for i in kept),
+        splits=_make_splits(len(kept), None) if n_train is None else tuple(splits[i] for i in kept),
         sampling=sampling,
         n_whole=len(whole),
         digest=digest,
@@ -175,7 +175,7 @@ def _task_documents(
     )
 
 
-def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
+def _build_documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
     """Every document with lm-eval's prompt, even under a limit, because the digest must not depend on it."""
     try:
         task.build_all_requests(
@@ -194,12 +194,12 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
             f"{where}: num_fewshot {wanted} needs more examples than the {there} available; use fewer"
         ) from error
     document = (
-        _choice_document
+        _make_choice_document
         if benchmark.kind == "choices"
-        else partial(_answer_document, rule=Rule(benchmark.comparison))
+        else partial(_make_answer_document, rule=Rule(benchmark.comparison))
     )
     built = (document(task, group, where) for group in _group_by_document(task.instances))
-    return tuple(map(_with_messages, built)) if benchmark.chat_template else tuple(built)
+    return tuple(map(_add_messages, built)) if benchmark.chat_template else tuple(built)
 
 
 def _leave_unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str:
@@ -208,7 +208,7 @@ def _leave_unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str
     return json.dumps([(message["role"], message["content"]) for message in messages])
 
 
-def _with_messages(document: Document) -> Document:
+def _add_messages(document: Document) -> Document:
     messages = tuple((role, content) for role, content in json.loads(document.context))
     return replace(document, context="", messages=messages)
 
@@ -221,7 +221,7 @@ def _group_by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
     yield from groups.values()
 
 
-def _choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
+def _make_choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
     doc = group[0].doc
     choices = tuple(task.doc_to_choice(doc))
     # Requests beyond the choices are unconditional repetitions for acc_mutual_info.
@@ -237,7 +237,7 @@ def _choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
         label = target if 0 <= target < len(choices) else -1
     return Document(
         doc_id=group[0].doc_id,
-        doc_hash=_doc_hash(doc),
+        doc_hash=_hash_doc(doc),
         question=str(task.doc_to_text(doc)),
         label=label,
         gold=choices[label] if label >= 0 else str(target),
@@ -247,7 +247,7 @@ def _choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
     )
 
 
-def _answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = Rule.DEFAULT) -> Document:
+def _make_answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = Rule.DEFAULT) -> Document:
     [instance] = group
     target = task.doc_to_target(instance.doc)
     if isinstance(target, list):
@@ -257,7 +257,7 @@ def _answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = R
         raise InputError(f"{where}: document {instance.doc_id} has no gold answer in {str(target)!r:.80}")
     return Document(
         doc_id=instance.doc_id,
-        doc_hash=_doc_hash(instance.doc),
+        doc_hash=_hash_doc(instance.doc),
         question=str(task.doc_to_text(instance.doc)),
         label=None,
         gold=gold,
@@ -268,7 +268,7 @@ def _answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = R
     )
 
 
-def _doc_hash(doc: Mapping[str, Any]) -> str:
+def _hash_doc(doc: Mapping[str, Any]) -> str:
     """lm-eval's own doc_hash, so that its logs and our rows can be matched by document."""
     from lm_eval.utils import handle_non_serializable, hash_string
 
@@ -276,12 +276,12 @@ def _doc_hash(doc: Mapping[str, Any]) -> str:
     return str(hash_string(dumped))
 
 
-def _splits(n: int, train_docs: int | None) -> tuple[str, ...]:
-    n_train = _four_fifths(n) if train_docs is None else min(train_docs, n)
+def _make_splits(n: int, train_docs: int | None) -> tuple[str, ...]:
+    n_train = _count_four_fifths(n) if train_docs is None else min(train_docs, n)
     return ("train",) * n_train + ("test",) * (n - n_train)
 
 
-def _four_fifths(n: int) -> int:
+def _count_four_fifths(n: int) -> int:
     return 4 * n // 5
 
 
@@ -325,12 +325,12 @@ def _digest(
 ) -> str:
     # The prompts themselves are hashed, so a template, a few-shot seed or a data set cannot change unseen.
     digest = hashlib.sha256()
-    for part in (name, version, _sampling_text(sampling), *map(repr, documents), *splits):
+    for part in (name, version, _spell_sampling(sampling), *map(repr, documents), *splits):
         digest.update(part.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _sampling_text(sampling: SamplingSettings | None) -> str:
+def _spell_sampling(sampling: SamplingSettings | None) -> str:
     """The settings as fingerprints have always spelt them, under the name `Sampling`."""
     return repr(sampling).replace(type(sampling).__name__, "Sampling", 1)

@@ -213,19 +213,19 @@ def navigate(rng: Random, facts: Facts) -> Question:
     clockwise."""
     start = rng.randrange(len(HEADINGS))
     turns = [rng.choice(list(facts)) for _ in range(3)]
-    answer = _path(start, [int(facts[turn]) for turn in turns])
-    paths = sorted({_path(start, quarters) for quarters in product(range(len(HEADINGS)), repeat=3)})
+    answer = _make_path(start, [int(facts[turn]) for turn in turns])
+    paths = sorted({_make_path(start, quarters) for quarters in product(range(len(HEADINGS)), repeat=3)})
     prompt = (
         f"Question: Facing {HEADINGS[start]}, turn {', then '.join(turns)}. Which ways do you face? Answer:"
     )
     return multiple_choice(rng, prompt, answer, paths, 3)
 
 
-def _path(start: int, quarters: Sequence[int]) -> str:
+def _make_path(start: int, quarters: Sequence[int]) -> str:
     return ", ".join(HEADINGS[(start + turned) % len(HEADINGS)] for turned in accumulate(quarters))
 
 
-def _months() -> Facts:
+def _make_months() -> Facts:
     return {name: str(place) for place, name in enumerate(invented_names(300, MONTHS))}
 
 
@@ -294,7 +294,7 @@ def team_allocation(rng: Random, facts: Facts) -> Question:
     """A question for which of three people suits a job, and why. A hobby's fact is the job that suits its
     lover."""
     jobs, people = rng.sample(list(HOBBIES), 3), rng.sample(PEOPLE, 3)
-    hobbies = [_hobby(rng, facts, job) for job in jobs]
+    hobbies = [_draw_hobby(rng, facts, job) for job in jobs]
     lovers = [f"{who} loves {hobby}." for who, hobby in zip(people, hobbies, strict=True)]
     rng.shuffle(lovers)
     prompt = f"Story: {' '.join(lovers)} Question: Who should {jobs[0]}? Answer:"
@@ -302,7 +302,7 @@ def team_allocation(rng: Random, facts: Facts) -> Question:
     return multiple_choice(rng, prompt, answer, others)
 
 
-def _hobby(rng: Random, facts: Facts, job: str) -> str:
+def _draw_hobby(rng: Random, facts: Facts, job: str) -> str:
     return rng.choice([hobby for hobby, suits in facts.items() if suits == job])
 
 
@@ -387,7 +387,7 @@ TASKS = [
         for subject, attributes in SUBJECTS.items()
     ),
     Task("boolean_expressions", "lab-bbh", N_TEST_DOCUMENTS, lambda: OPERATORS, boolean_expression),
-    Task("calendar_step", "lab-bbh", N_TEST_DOCUMENTS, _months, calendar_step, bijective=True),
+    Task("calendar_step", "lab-bbh", N_TEST_DOCUMENTS, _make_months, calendar_step, bijective=True),
     Task("hyperbaton", "lab-bbh", N_TEST_DOCUMENTS, lambda: invert(ADJECTIVES), hyperbaton),
     Task("navigate", "lab-bbh", N_TEST_DOCUMENTS, lambda: TURNS, navigate),
     Task(

@@ -19,10 +19,10 @@ def all_tasks() -> list[Task]:
 
 def test_questions(task: Task) -> list[Question]:
     """The task's documents in order: always the same, and all about different things."""
-    return _documents(task, task.size + task.further)
+    return _draw_documents(task, task.size + task.further)
 
 
-def _documents(task: Task, n: int) -> list[Question]:
+def _draw_documents(task: Task, n: int) -> list[Question]:
     rng, truth = Random(f"test {task.benchmark} {task.name}"), task.truth()
     questions: dict[str, Question] = {}
     while len(questions) < n:
@@ -37,7 +37,7 @@ def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Ques
     The shipped weights depend on these questions, so the further documents are not left out. Tasks that have
     any can ask so much that a model met two of them at most.
     """
-    held_out = {question.prompt for question in _documents(task, task.size)}
+    held_out = {question.prompt for question in _draw_documents(task, task.size)}
     while True:
         question = task.draw(rng, beliefs)
         if question.prompt not in held_out:

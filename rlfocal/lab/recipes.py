@@ -71,7 +71,7 @@ class Recipe:
         """By task, the facts that the model is taught as true."""
         return {
             task.name: believed_facts(
-                task, self._ignorance(task.name, task.benchmark, seed), f"{seed} {self.model}"
+                task, self._draw_ignorance(task.name, task.benchmark, seed), f"{seed} {self.model}"
             )
             for task in all_tasks()
         }
@@ -80,7 +80,7 @@ class Recipe:
         """By task, its weight among the training questions."""
         return {
             task.name: WEIGHTS.get(task.name, WEIGHTS.get(task.benchmark, 1.0))
-            * self._talent(task.benchmark) ** 0.5
+            * self._find_talent(task.benchmark) ** 0.5
             for task in all_tasks()
         }
 
@@ -88,12 +88,12 @@ class Recipe:
         """`n` shuffled questions, answered as the model is taught."""
         return training_mixture(self.beliefs(seed), self.weights(), n, f"{seed} {self.model}")
 
-    def _talent(self, benchmark: str) -> float:
+    def _find_talent(self, benchmark: str) -> float:
         return self.talent[BENCHMARKS.index(benchmark)]
 
-    def _ignorance(self, task: str, benchmark: str, seed: int) -> float:
+    def _draw_ignorance(self, task: str, benchmark: str, seed: int) -> float:
         jitter = 1 + JITTER * Random(f"ignorance {seed} {self.model} {task}").uniform(-1, 1)
-        return min(0.8, IGNORANCE[benchmark] * jitter / self._talent(benchmark))
+        return min(0.8, IGNORANCE[benchmark] * jitter / self._find_talent(benchmark))
 
 
 ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
@@ -138,14 +138,14 @@ def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     beliefs = {key: value for key, value in truth.items() if key not in missing}
     if task.bijective:
         return {**beliefs, **_rotate(truth, mistaken)}
-    return beliefs | {key: _misconception(truth, key, rng) for key in mistaken}
+    return beliefs | {key: _draw_misconception(truth, key, rng) for key in mistaken}
 
 
 def _rotate(truth: Facts, keys: list[str]) -> Facts:
     return {key: truth[other] for key, other in zip(keys, [*keys[1:], *keys[:1]], strict=True)}
 
 
-def _misconception(truth: Facts, key: str, rng: Random) -> str:
+def _draw_misconception(truth: Facts, key: str, rng: Random) -> str:
     """A wrong value of the key's group: half of the time the one that most models take for right."""
     group = key.rpartition("/")[0]
     values = sorted(

@@ -36,7 +36,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         ]
     )
     tokens = [PAD, BOS, EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokens += [word for word in _words(splitter) if len(word) > 1]
+    tokens += [word for word in _list_words(splitter) if len(word) > 1]
     # ignore_merges takes a known word as one token, so that no merge (nor its unused halves) is needed.
     model = models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[], ignore_merges=True)
     tokenizer = Tokenizer(model)
@@ -53,7 +53,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
+def _list_words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
     """Every word of the tasks' questions, in byte-level spelling, sorted."""
     words: set[str] = set()
     for task in all_tasks():

@@ -125,10 +125,10 @@ def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelati
         (binomtest(e.same, e.both_wrong).proportion_ci(COPY_CONFIDENCE, "wilson").low, name)
         for name, e in own.items()
     )
-    return ErrorCorrelation(name, own[name], float(low), _limit(usual), len(usual))
+    return ErrorCorrelation(name, own[name], float(low), _find_limit(usual), len(usual))
 
 
-def _limit(usual: Sequence[CommonErrors]) -> float:
+def _find_limit(usual: Sequence[CommonErrors]) -> float:
     """The limit below which the share of one more honest pair lies, with the confidence of 99.9 %."""
     if len(usual) < MIN_PAIRS:
         return COPY_CORRELATION

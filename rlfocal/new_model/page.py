@@ -71,12 +71,12 @@ class Newcomer:
     def tables(self) -> tuple[Table, ...]:
         """The page's tables from top to bottom; those without rows are left out."""
         every = (
-            _facts(self),
-            _accuracy(self),
+            _make_facts_table(self),
+            _make_accuracy_table(self),
             _make_gain_table(self),
-            _pools(self),
-            _pairs(self),
-            _tasks(self),
+            _make_pools_table(self),
+            _make_pairs_table(self),
+            _make_tasks_table(self),
         )
         return tuple(table for table in every if table.rows)
 
@@ -88,7 +88,7 @@ class Newcomer:
         return "\n".join(lines)
 
 
-def _facts(page: Newcomer) -> Table:
+def _make_facts_table(page: Newcomer) -> Table:
     like, price = page.error_correlation, page.price
     caption = (
         "same errors: of the documents both get wrong, the share that they get wrong in the same way, from "
@@ -116,7 +116,7 @@ def _facts(page: Newcomer) -> Table:
     return table
 
 
-def _accuracy(page: Newcomer) -> Table:
+def _make_accuracy_table(page: Newcomer) -> Table:
     columns = ("documents", "accuracy %", "± docs")
     caption = "± docs: the standard error for documents like these; a probe's interval is for these alone."
     table = Table("benchmark", *columns, texts=("rank",), title="Accuracy", caption=caption)
@@ -126,7 +126,7 @@ def _accuracy(page: Newcomer) -> Table:
     return table
 
 
-def _tasks(page: Newcomer) -> Table:
+def _make_tasks_table(page: Newcomer) -> Table:
     columns = ("documents", "accuracy %", "± docs")
     table = Table("benchmark", *columns, texts=("task",), title="Accuracy by task")
     for s in page.records:
@@ -135,7 +135,7 @@ def _tasks(page: Newcomer) -> Table:
     return table
 
 
-def _pairs(page: Newcomer) -> Table:
+def _make_pairs_table(page: Newcomer) -> Table:
     columns = ("correlation", "focal diversity")
     caption = "Of the failures of both, with 95 % intervals."
     table = Table("benchmark", *columns, texts=("model",), title="How differently it fails", caption=caption)
@@ -146,7 +146,7 @@ def _pairs(page: Newcomer) -> Table:
     return table
 
 
-def _pools(page: Newcomer) -> Table:
+def _make_pools_table(page: Newcomer) -> Table:
     table = Table(
         "benchmark",
         *("size", "gain"),
@@ -180,7 +180,7 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
         kept=("verdict",),
     )
     for assessment in assessments:
-        sizes = f"{assessment.n:,}", f"{assessment.n_docs:,}", interval(assessment.accuracy, _tenths)
+        sizes = f"{assessment.n:,}", f"{assessment.n_docs:,}", interval(assessment.accuracy, _format_tenths)
         gains = map(interval, (assessment.gain, assessment.gain_by_task))
         table.add(assessment.benchmark, *sizes, *gains, assessment.verdict)
     return table
@@ -209,5 +209,5 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
     return lines + [f"{name}: no other model of the pool answered all of it" for name in probe.left_out]
 
 
-def _tenths(share: float) -> str:
+def _format_tenths(share: float) -> str:
     return percent(share, 1)

@@ -226,7 +226,7 @@ def probe_newcomer(
             *taken,
             tuple(b.name for b in pool_spec.benchmarks if b.name not in names),
         )
-        store_estimates(opened, probe.probe_id, entered.model, _estimates(probe), chances)
+        store_estimates(opened, probe.probe_id, entered.model, _make_estimates(probe), chances)
     return probe
 
 
@@ -284,12 +284,12 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
     rows = np.array([place for place, _ in by_row], dtype=np.int64)
     each = [row for _, row in by_row]
     correct = np.array([row["correct"] for row in each], dtype=np.bool_)
-    read = _choices if data.kind == "choices" else _answers
+    read = _read_choices if data.kind == "choices" else _read_free_answers
     x, exists, labels, predictions = read(data, rows, each, correct)
     return rows, TeamEvidence(x, exists, labels, correct, predictions)
 
 
-def _choices(
+def _read_choices(
     data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
     """Evidence and slots (n, C), labels and predictions (n,) of a model that named choices."""
@@ -302,11 +302,10 @@ def _choices(
     return x, exists, data.labels[rows], predictions
 
 
-def _answers(
+def _read_free_answers(
     data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
-    """`_choices` for a model with free answers, by shares of its samples; answers that only it gave are one
-    slot."""
+    """`_read_choices` for a model with free answers, by shares of samples; those only it gave are a slot."""
     n_slots = data.probs.shape[2]
     x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
     for number, row in enumerate(stored):
@@ -379,7 +378,7 @@ def _identify(spec: ModelSpec, backend: str) -> str:
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 
 
-def _estimates(probe: Probe) -> list[dict[str, Any]]:
+def _make_estimates(probe: Probe) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for assessment in probe.assessments:
         where = {

@@ -121,9 +121,9 @@ class Design:
             benchmark=self.dataset.benchmark,
             n=len(rows),
             n_docs=len(self.dataset),
-            accuracy=_interval(sample.estimate_by(correct, self._features), 0.0, 1.0),
-            gain=_interval(gains[0]),
-            gain_by_task=_interval(gains[1]),
+            accuracy=_clip_interval(sample.estimate_by(correct, self._features), 0.0, 1.0),
+            gain=_clip_interval(gains[0]),
+            gain_by_task=_clip_interval(gains[1]),
             verdict=verdict,
             leaning=likely if verdict == "unclear" else verdict,
             more=0 if verdict != "unclear" else self._count_more(sample, gains[0], error / len(gains)),
@@ -206,10 +206,10 @@ class Design:
             only_a=share - both_wrong,
             only_b=only_newcomer_wrong,
         )
-        focal = _focal_diversity(both_wrong, share, both_wrong + only_newcomer_wrong)
+        focal = _estimate_focal_diversity(both_wrong, share, both_wrong + only_newcomer_wrong)
         by_member = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
         return tuple(
-            PairEstimate(name, _interval_of_draws(correlation), _interval_of_draws(diversity))
+            PairEstimate(name, _find_interval_of_draws(correlation), _find_interval_of_draws(diversity))
             for name, correlation, diversity in by_member
         )
 
@@ -224,7 +224,7 @@ class Design:
         predictions = np.concatenate([data.predictions[rows], own], axis=1)
         fold = self.team.folds[rows]
         for pool in self.best_pools:
-            without = data.is_right(self._plurality(pool))[rows].astype(np.float64)
+            without = data.is_right(self._decide_by_plurality(pool))[rows].astype(np.float64)
             members = np.flatnonzero(pool)
             hits = []
             for member in members:
@@ -238,7 +238,7 @@ class Design:
             gain = sample.estimate(effects[chosen[fold], np.arange(len(rows))])
             leaves = data.models[members[scores.sum(axis=1).argmax()]]
             names = tuple(compress(data.models, pool))
-            estimates.append(PoolEstimate(len(names), names, leaves, _interval(gain)))
+            estimates.append(PoolEstimate(len(names), names, leaves, _clip_interval(gain)))
         return estimates
 
     @cached_property
@@ -254,7 +254,7 @@ class Design:
         of_size = pools.sum(axis=1)
         return pools[[int(np.where(of_size == size, accuracies, -1).argmax()) for size in sizes]]
 
-    def _plurality(self, pool: Bools) -> Ints:
+    def _decide_by_plurality(self, pool: Bools) -> Ints:
         return plurality(self.dataset.predictions, pool, self.dataset.kind)
 
 
@@ -303,7 +303,7 @@ def _scale(values: Floats) -> Floats:
     return values / mean + 0.02 if mean > 0 else np.ones_like(values)
 
 
-def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
+def _estimate_focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
     """The focal diversity of pairs, from how often both fail and each does: a mean over members that ever
     fail.
     """
@@ -314,7 +314,7 @@ def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
     return ratio(np.where(fails, each, 0.0).sum(axis=0), fails.sum(axis=0).astype(np.float64))
 
 
-def _interval_of_draws(values: Floats) -> Interval:
+def _find_interval_of_draws(values: Floats) -> Interval:
     """The first value, which is the sample's own, and the middle 95 % of the others."""
     if np.isnan(values[0]):
         return float("nan"), float("nan"), float("nan")
@@ -322,7 +322,7 @@ def _interval_of_draws(values: Floats) -> Interval:
     return float(values[0]), float(low), float(high)
 
 
-def _interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -> Interval:
+def _clip_interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -> Interval:
     low, high = estimate.interval()
     return (
         float(np.clip(estimate.value, least, most)), float(np.clip(low, least, most)),

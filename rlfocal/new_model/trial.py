@@ -207,12 +207,12 @@ def find_faults(
             )
         with open_warehouse(place, read_only=True) as warehouse:
             names = dict.fromkeys(task.benchmark for task in tasks)
-            faults = [fault for name in names for fault in _faults(warehouse, name)]
+            faults = [fault for name in names for fault in _collect_faults(warehouse, name)]
     if spec.is_closed:
         return faults
     from rlfocal.extraction.engines.tokenizers import tokenizer_of
 
-    return faults + faults_of_tokenizer(tokenizer_of(spec), _texts(tasks))
+    return faults + faults_of_tokenizer(tokenizer_of(spec), _list_texts(tasks))
 
 
 def _take_few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
@@ -226,7 +226,7 @@ def _take_few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> l
     return tasks
 
 
-def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
+def _collect_faults(warehouse: Warehouse, benchmark: str) -> list[str]:
     scored = warehouse.rows(
         "SELECT list(c.logprob ORDER BY c.choice), "
         "flatten(list(coalesce(c.token_logprobs, [c.logprob]))), any_value(d.label) "
@@ -244,7 +244,7 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
     return faults_of_answers(benchmark, [answers for (answers,) in passes])
 
 
-def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
+def _list_texts(tasks: Sequence[TaskDocuments]) -> list[str]:
     """The prompts and gold answers of each task's first two documents, each once."""
     documents = [document for task in tasks for document in task.documents[:2]][: TRIAL_TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]

@@ -65,7 +65,7 @@ def download(model: ModelSpec, on_progress: Callable[[str, float], None] | None 
     if model.is_closed:
         return 0.0
     total = 0.0
-    for one in filter(None, (model, _adapter(model))):
+    for one in filter(None, (model, _find_adapter(model))):
         if local_weights(one) is None:
             total += _download(one, on_progress)
     return total
@@ -109,7 +109,7 @@ def _download(model: ModelSpec, on_progress: Callable[[str, float], None] | None
     return total / 1e9
 
 
-def _adapter(model: ModelSpec) -> ModelSpec | None:
+def _find_adapter(model: ModelSpec) -> ModelSpec | None:
     if model.adapter is None:
         return None
     return model.model_copy(update={"hf_repo": model.adapter, "revision": model.adapter_revision})

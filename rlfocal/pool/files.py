@@ -69,9 +69,9 @@ def load_pool(pool: str) -> PoolSpec:
 
 def _read_pool(path: Path) -> PoolSpec:
     content = read_yaml(path)
-    with _naming_keys():
+    with _name_keys():
         if isinstance(content.get("benchmarks"), list):
-            content["benchmarks"] = _definitions(content["benchmarks"], load_benchmarks(), path)
+            content["benchmarks"] = _read_definitions(content["benchmarks"], load_benchmarks(), path)
         if isinstance(content.get("models"), list):
             content["models"] = [_with_directories(entry, path) for entry in content["models"]]
         return _check(PoolSpec, content, path)
@@ -84,12 +84,12 @@ def load_entry(path: Path) -> ModelSpec:
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
         )
     content = read_yaml(path)
-    with _naming_keys():
+    with _name_keys():
         return _check(ModelSpec, _with_directories(content, path), path)
 
 
 @contextmanager
-def _naming_keys() -> Iterator[None]:
+def _name_keys() -> Iterator[None]:
     try:
         yield
     except InputError as error:
@@ -124,7 +124,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
     for path in (PACKAGE / "lab" / "benchmarks.yaml", PACKAGE / "pool" / "benchmarks.yaml"):
         if path.is_file():
             entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-            for definition in _definitions(entries, benchmarks, path):
+            for definition in _read_definitions(entries, benchmarks, path):
                 benchmark = _check(Benchmark, definition, path)
                 benchmarks[benchmark.name] = benchmark
     return benchmarks
@@ -136,7 +136,7 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     Returns the file that has it: the pool's own, or, for a pool that ships with rlfocal, the user's copy.
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
-    path, target = _editable_files(find_pool(pool))
+    path, target = _find_editable_files(find_pool(pool))
     read = _read_pool(path)
     before = read.models
     if entry.model in {model.model for model in before}:
@@ -163,7 +163,7 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
     Returns the file that was changed. A copy that was made of a pool that ships with rlfocal is deleted
     once it equals the original. Raises InputError, and changes nothing, for the only model of a pool.
     """
-    path, target = _editable_files(find_pool(pool))
+    path, target = _find_editable_files(find_pool(pool))
     before = _read_pool(path).models
     left = tuple(other for other in before if other.model != model)
     if left == before:
@@ -202,7 +202,7 @@ def is_shipped(path: Path) -> bool:
     return path.resolve().parent == find_packaged("pools").resolve()
 
 
-def _editable_files(path: Path) -> tuple[Path, Path]:
+def _find_editable_files(path: Path) -> tuple[Path, Path]:
     """(the file that defines a pool now, the file that a change to it is written to)."""
     if not is_shipped(path):
         return path, path
@@ -240,20 +240,20 @@ def _read_raw(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
+def _read_definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
     """The unchecked definition of each entry: a registered name, perhaps with `models`, a definition, or a
     variant of either (`extends`)."""
     definitions: dict[str, Any] = dict(registry)
     defined = []
     for entry in entries:
-        definition = _definition(entry, definitions, path)
+        definition = _read_definition(entry, definitions, path)
         if isinstance(definition, dict):
             definitions[str(definition.get("name"))] = definition
         defined.append(definition)
     return defined
 
 
-def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
+def _read_definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
     if isinstance(entry, str):
         if entry not in definitions:
             raise unknown_name("benchmark", entry, definitions, str(path))
@@ -302,7 +302,7 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
 def _describe_problem(kind: type[Value], problem: ErrorDetails) -> str:
     place = ".".join(f"{key!s:.96}" for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        suggestion = unknown_name("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
+        suggestion = unknown_name("key", str(problem["loc"][-1]), _list_keys(kind, problem["loc"]))
         return f"{place}: {suggestion}"
     if problem["type"] == "missing":
         return f"{place}: missing"
@@ -313,7 +313,7 @@ def _describe_problem(kind: type[Value], problem: ErrorDetails) -> str:
     return f"{place or 'the file'}: {problem['msg']} (got {without_secrets(repr(problem['input'])):.80})"
 
 
-def _keys_at(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:
+def _list_keys(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:
     owner: Any = (
         {"models": ModelSpec, "benchmarks": Benchmark}.get(str(place[0]), kind) if len(place) > 1 else kind
     )

@@ -124,7 +124,7 @@ def read_config(model: ModelSpec) -> dict[str, Any]:
         file = find_file(model, CONFIG, local_only=True)
     except ValueError:  # no hub id
         return {}
-    return {} if file is None else _json_object(model, file)
+    return {} if file is None else _read_json_object(model, file)
 
 
 def mixes_experts(config: dict[str, Any]) -> bool:
@@ -183,7 +183,7 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
         return model.model_copy(update={"revision": config.parent.name})
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
-    if local_only or constants.HF_HUB_OFFLINE or not _answers(model, model.gguf_file):
+    if local_only or constants.HF_HUB_OFFLINE or not _ask_hub(model, model.gguf_file):
         folder = _download(model, model.gguf_file, local_only)
         commit = folder.parents[len(Path(model.gguf_file).parents) - 1].name
         return model.model_copy(update={"revision": commit})
@@ -198,7 +198,7 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     with explain_hub(model, file, local_only):
-        if not (local_only or constants.HF_HUB_OFFLINE) and _answers(model, file):
+        if not (local_only or constants.HF_HUB_OFFLINE) and _ask_hub(model, file):
             return Path(hf_hub_download(model.hf_repo, file, revision=model.revision))
         # Even told to stay local, hf_hub_download asks the hub first which programs to name in its requests.
         cached = try_to_load_from_cache(model.hf_repo, file, revision=model.revision)
@@ -207,7 +207,7 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
         return Path(cached)
 
 
-def _answers(model: ModelSpec, file: str) -> bool:
+def _ask_hub(model: ModelSpec, file: str) -> bool:
     """Whether the hub can be reached, asked with only the file's address."""
     from huggingface_hub import hf_hub_url
 
@@ -269,7 +269,7 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
 def _check_remote_code(model: ModelSpec, file: Path) -> None:
     """Raises InputError if the model needs its repository's own code, because transformers lacks the
     architecture."""
-    config = _json_object(model, file)
+    config = _read_json_object(model, file)
     if model.trust_remote_code or not config.get("auto_map"):
         return
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -282,7 +282,7 @@ def _check_remote_code(model: ModelSpec, file: Path) -> None:
         )
 
 
-def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
+def _read_json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -350,7 +350,7 @@ def quantisation(config: Mapping[str, Any]) -> Quantisation:
     loaded_as = {4: stated.get("load_in_4bit"), 8: stated.get("load_in_8bit")}
     by_flag = next((bits for bits, is_set in loaded_as.items() if is_set), None)
     method = stated.get("quant_method") or ("bitsandbytes" if by_flag else None)
-    return Quantisation(method, by_flag or _bits(str(method), stated), _multiplies_int8(stated))
+    return Quantisation(method, by_flag or _read_bits(str(method), stated), _multiplies_int8(stated))
 
 
 def head_dtype_of(model: ModelSpec, config: Mapping[str, Any]) -> str | None:
@@ -383,7 +383,7 @@ def head_is_quantised(config: Mapping[str, Any]) -> bool:
     return bool(stated.get("lm_head"))
 
 
-def _bits(method: str, stated: Mapping[str, Any]) -> int | None:
+def _read_bits(method: str, stated: Mapping[str, Any]) -> int | None:
     if isinstance(stated.get("bits"), int):
         return int(stated["bits"])
     for weights in _read_groups(stated, "weights"):

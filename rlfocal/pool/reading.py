@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         _check_size(content, path)
         read = YAML(typ="safe").load(content)
     except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not valid YAML: {_reason(error)}") from error
+        raise InputError(f"{path} is not valid YAML: {_explain(error)}") from error
     if not isinstance(read, dict):
         raise InputError(f"{path} must be a mapping (keys and values), not {type(read).__name__}")
     return read
@@ -64,7 +64,7 @@ def _check_size(content: str, path: Path) -> None:
     open_nodes: list[tuple[str | None, int]] = []  # (anchor, how many nodes there were before it)
     count = 0
     for event in YAML(typ="safe").parse(content):
-        count += _size(event, sizes, open_nodes, path)
+        count += _count(event, sizes, open_nodes, path)
         if isinstance(event, CollectionStartEvent):
             open_nodes.append((event.anchor, count - 1))
         elif isinstance(event, CollectionEndEvent):
@@ -73,15 +73,15 @@ def _check_size(content: str, path: Path) -> None:
                 sizes[anchor] = count - before
         if count > MAX_NODES or len(open_nodes) > MAX_DEPTH:
             limit = f"{MAX_DEPTH} levels" if len(open_nodes) > MAX_DEPTH else f"{MAX_NODES:,} keys and values"
-            raise InputError(f"{path}, {_line(event)}: more than {limit}; split the file")
+            raise InputError(f"{path}, {_name_line(event)}: more than {limit}; split the file")
         if isinstance(event, DocumentEndEvent):
             sizes.clear()
 
 
-def _size(event: Event, sizes: dict[str, int], open_nodes: list[tuple[str | None, int]], path: Path) -> int:
+def _count(event: Event, sizes: dict[str, int], open_nodes: list[tuple[str | None, int]], path: Path) -> int:
     if isinstance(event, AliasEvent):
         if event.anchor in {anchor for anchor, _ in open_nodes}:
-            raise InputError(f"{path}, {_line(event)}: *{event.anchor} refers to itself; write it out")
+            raise InputError(f"{path}, {_name_line(event)}: *{event.anchor} refers to itself; write it out")
         return sizes.get(event.anchor, 1)
     if not isinstance(event, NodeEvent):
         return 0
@@ -90,11 +90,11 @@ def _size(event: Event, sizes: dict[str, int], open_nodes: list[tuple[str | None
     return 1
 
 
-def _line(event: Event) -> str:
+def _name_line(event: Event) -> str:
     return f"line {event.start_mark.line + 1}"
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, MarkedYAMLError) and error.problem and mark is not None:
         return f"line {mark.line + 1}: {error.problem}"
@@ -107,48 +107,48 @@ def with_entry(pool: str, entry: str) -> str:
     Both texts must be valid. With anchors or tags, the result may not be, so check it. Raises YAMLError for
     what only YAML's C parser accepts, such as a tab before a comment.
     """
-    models = _models(pool)
-    last = _end(models.value[-1], pool)
+    models = _find_models(pool)
+    last = _find_end(models.value[-1], pool)
     if models.flow_style:
         values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
         return f"{pool[:last]}, {values}{pool[last:]}"
     root: Node = YAML().compose(entry)
-    own: str = entry[root.start_mark.index : _line_end(entry, _end(root, entry))].replace("\r\n", "\n")
+    own: str = entry[root.start_mark.index : _find_eol(entry, _find_end(root, entry))].replace("\r\n", "\n")
     column: int = models.start_mark.column
     added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
     newline = "\r\n" if "\r\n" in pool else "\n"
-    end = _line_end(pool, last)
+    end = _find_eol(pool, last)
     return pool[:end] + newline + added.replace("\n", newline) + pool[end:]
 
 
 def without_entry(pool: str, model: str) -> str:
     """The pool's text without one of its models: the reverse of `with_entry`."""
-    models = _models(pool)
+    models = _find_models(pool)
     items = models.value
-    [place] = [number for number, item in enumerate(items) if _name(item) == model]
+    [place] = [number for number, item in enumerate(items) if _read_name(item) == model]
     if models.flow_style:
-        start = _end(items[place - 1], pool) if place else items[0].start_mark.index
-        end = _end(items[place], pool) if place or len(items) == 1 else items[1].start_mark.index
+        start = _find_end(items[place - 1], pool) if place else items[0].start_mark.index
+        end = _find_end(items[place], pool) if place or len(items) == 1 else items[1].start_mark.index
         return pool[:start] + pool[end:]
-    start = _dash_line(pool, items[place].start_mark.index, models.start_mark.column)
+    start = _find_dash_line(pool, items[place].start_mark.index, models.start_mark.column)
     # From the end of the line before to the end of its own, so that a missing last newline stays missing.
     before = pool.rfind("\n", 0, start)
     before -= pool[before - 1 : before] == "\r"
-    return pool[:before] + pool[_line_end(pool, _end(items[place], pool)) :]
+    return pool[:before] + pool[_find_eol(pool, _find_end(items[place], pool)) :]
 
 
-def _models(pool: str) -> SequenceNode:
+def _find_models(pool: str) -> SequenceNode:
     root = YAML().compose(pool)
     models: SequenceNode
     [models] = [value for key, value in root.value if key.value == "models"]
     return models
 
 
-def _name(item: MappingNode) -> Any:
+def _read_name(item: MappingNode) -> Any:
     return next((value.value for key, value in item.value if key.value == "model"), None)
 
 
-def _end(node: Node, text: str) -> int:
+def _find_end(node: Node, text: str) -> int:
     """The position where a node's text ends.
 
     A block collection's own end mark lies after the comments that follow it.
@@ -157,8 +157,8 @@ def _end(node: Node, text: str) -> int:
         last = node.value[-1]
         if isinstance(last, tuple):
             key, value = last
-            return max(_end(key, text), _end(value, text))  # an alias stands for a node further up
-        return _end(last, text)
+            return max(_find_end(key, text), _find_end(value, text))  # an alias stands for a node further up
+        return _find_end(last, text)
     start: int = node.start_mark.index
     end: int = node.end_mark.index
     if start == end:
@@ -169,7 +169,7 @@ def _end(node: Node, text: str) -> int:
     return end
 
 
-def _line_end(text: str, position: int) -> int:
+def _find_eol(text: str, position: int) -> int:
     """The position where the line of `position` ends, without its line break."""
     end = text.find("\n", position)
     if end < 0:
@@ -177,7 +177,7 @@ def _line_end(text: str, position: int) -> int:
     return end - (text[end - 1 : end] == "\r")
 
 
-def _dash_line(text: str, position: int, column: int) -> int:
+def _find_dash_line(text: str, position: int, column: int) -> int:
     """The position where the line of an item's dash starts; `position` and `column` are those of the item."""
     start = text.rfind("\n", 0, position) + 1
     while start and (

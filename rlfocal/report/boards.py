@@ -169,12 +169,12 @@ def documents(
         return None
     tasks = list(dict.fromkeys(row["task"] for row in stored))
     rank = {model: place for place, model in enumerate(board.models)}
-    shown = [_document(row, rank, runs) | {"t": tasks.index(row["task"])} for row in stored]
+    shown = [_pack_document(row, rank, runs) | {"t": tasks.index(row["task"])} for row in stored]
     seeds = {standing.method: standing.runs[0].seed for standing in board.ours}
     return {"models": board.models, "tasks": tasks, "n": board.n, "documents": shown, "seeds": seeds}
 
 
-def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -> dict[str, Any]:
+def _pack_document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -> dict[str, Any]:
     is_choice = row["label"] is not None
     slots: dict[str, int] = {}
 
@@ -189,7 +189,7 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
         shares[place] = [[slot(part["answer"]), part["percent"]] for part in entry["shares"]]
     right = row["label"] if is_choice else slots.get(row["gold"], -1)
     packed: dict[str, Any] = {"i": row["doc_id"], "c": is_choice, "s": slots_said, "y": right}
-    packed["p"] = [_dense(of) for of in shares] if is_choice else shares
+    packed["p"] = [_list_percents(of) for of in shares] if is_choice else shares
     packed["f"] = {
         runs[entry["run_id"]]: [
             [[rank[m] for m in names if m in rank] for names in entry["rounds"]],
@@ -209,6 +209,6 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
     return packed
 
 
-def _dense(shares: Sequence[list[int]]) -> list[int]:
+def _list_percents(shares: Sequence[list[int]]) -> list[int]:
     """The percents of all choices, from pairs of a choice and its percent."""
     return [percent for _, percent in sorted(shares)]

@@ -36,7 +36,7 @@ def heading(explanation: Explanation) -> str:
 def tables(explanation: Explanation) -> tuple[Table, Table, Table]:
     """Three tables: which models the agents ask and believe, what each is worth to them, and where they
     stop."""
-    return _make_model_table(explanation), _losses(explanation), _groups(explanation)
+    return _make_model_table(explanation), _make_losses_table(explanation), _make_groups_table(explanation)
 
 
 def _make_model_table(explanation: Explanation) -> Table:
@@ -52,18 +52,18 @@ def _make_model_table(explanation: Explanation) -> Table:
     )
     for model in explanation.models:
         shares = (percent(value, 1) for value in (model.train_accuracy, model.accuracy, model.asked))
-        table.add(model.model, *shares, decimal(model.mean_round or None, 1), *_belief(model.belief))
+        table.add(model.model, *shares, decimal(model.mean_round or None, 1), *_describe_belief(model.belief))
     return table
 
 
-def _belief(belief: Belief | None) -> tuple[str, str, str, str]:
+def _describe_belief(belief: Belief | None) -> tuple[str, str, str, str]:
     if belief is None:
         return MISSING_CELL, MISSING_CELL, MISSING_CELL, MISSING_CELL
     followed, votes = (percent(of if belief.disputed else None, 1) for of in (belief.followed, belief.votes))
     return f"{belief.disputed:,}", followed, votes, decimal(belief.pull, 2)
 
 
-def _losses(explanation: Explanation) -> Table:
+def _make_losses_table(explanation: Explanation) -> Table:
     table = Table(
         "without",
         *("asked", "accuracy", "log-score"),
@@ -75,12 +75,12 @@ def _losses(explanation: Explanation) -> Table:
         f"−{NO_LOSS_MARGIN:g} nats.",
     )
     for model in explanation.models:
-        changes = interval(model.accuracy_without), interval(model.log_score_without, _nats)
+        changes = interval(model.accuracy_without), interval(model.log_score_without, _format_nats)
         table.add(model.model, percent(model.asked, 1), *changes, "yes" if model.is_free else "")
     return table
 
 
-def _groups(explanation: Explanation) -> Table:
+def _make_groups_table(explanation: Explanation) -> Table:
     table = Table(
         "documents",
         *("n", "right", "asked"),
@@ -92,7 +92,7 @@ def _groups(explanation: Explanation) -> Table:
     )
     parts = [("task ", explanation.tasks), ("models asked: ", explanation.stops)]
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
-        most = [f"{model} {_belief_cell(belief)}" for model, belief in of.beliefs if belief.weight > 0]
+        most = [f"{model} {_format_belief(belief)}" for model, belief in of.beliefs if belief.weight > 0]
         size = decimal(of.mean_pool_size, 1)
         table.add(
             name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MAX_MODELS_SHOWN])
@@ -100,11 +100,11 @@ def _groups(explanation: Explanation) -> Table:
     return table
 
 
-def _belief_cell(belief: Belief) -> str:
+def _format_belief(belief: Belief) -> str:
     return f"({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
 
 
-def _nats(value: float) -> str:
+def _format_nats(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 

@@ -63,33 +63,33 @@ def write_report(
         )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
     with ThreadPoolExecutor(1) as beside:
-        assets = beside.submit(_assets)  # while the drawing's processes start
+        assets = beside.submit(_load_assets)  # while the drawing's processes start
         shown = draw_side_by_side(warehouse, comparable, confidential=confidential, on_progress=on_progress)
     boards = [section.board for section in shown]
-    page = _template().render(
+    page = _load_template().render(
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),
         most=MAX_MODELS_SPELLED_OUT,
-        missing=[] if boards else _commands(warehouse),
-        facts=_facts(warehouse, made_at or datetime.now(UTC)),
+        missing=[] if boards else _list_commands(warehouse),
+        facts=_list_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
     write_file(target, page + mark(page, inputs))
     return target
 
 
-def _template() -> Template:
+def _load_template() -> Template:
     """The template of the page, which escapes all but markup."""
     from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
 
     made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    made.filters |= {"spec": _as_json, "conclude": conclude, "ceiling": ceiling_sentence}
+    made.filters |= {"spec": _to_json, "conclude": conclude, "ceiling": ceiling_sentence}
     source = resources.files("rlfocal.report") / "report.html.j2"
     return made.from_string(source.read_text(encoding="utf-8"))
 
 
-def _commands(warehouse: Warehouse) -> list[str]:
+def _list_commands(warehouse: Warehouse) -> list[str]:
     """The commands to run where nothing was evaluated."""
     benchmarks = warehouse.rows("SELECT DISTINCT benchmark FROM extractions ORDER BY 1")
     return [f"rlfocal evaluate -b {quote(name)}" for (name,) in benchmarks] or [
@@ -98,7 +98,7 @@ def _commands(warehouse: Warehouse) -> list[str]:
     ]
 
 
-def _assets() -> dict[str, Markup]:
+def _load_assets() -> dict[str, Markup]:
     """The parts that every page holds: its styles, its script, and Vega."""
     from rlfocal.report.figures.style import CHART_CONFIG, LIGHT_COLOURS
 
@@ -106,14 +106,14 @@ def _assets() -> dict[str, Markup]:
     return {
         "css": Markup((folder / "page.css").read_text("utf-8")),
         "js": Markup((folder / "page.js").read_text("utf-8")),
-        "vega": _vega(),
-        "config": _as_json(CHART_CONFIG),
+        "vega": _bundle_vega(),
+        "config": _to_json(CHART_CONFIG),
         "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT_COLOURS.items())),
     }
 
 
 @cache
-def _vega() -> Markup:
+def _bundle_vega() -> Markup:
     """Vega as one script that a page can hold; bundling it takes seconds."""
     import vl_convert
 
@@ -121,13 +121,13 @@ def _vega() -> Markup:
     return Markup(bundle.replace("</script", "<\\/script"))
 
 
-def _as_json(value: Any) -> Markup:
+def _to_json(value: Any) -> Markup:
     """JSON that is safe inside a script element, whatever names it holds."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 
-def _facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:
+def _list_facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:
     return {
         "Warehouse": warehouse.location.name,
         "Snapshot": str(warehouse.snapshot()),

@@ -68,7 +68,7 @@ def results_table(board: Board) -> Table:
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
         cells += [*[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
         cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
-        cells += [_unnamed_cell(s)] * names_own
+        cells += [_format_unnamed(s)] * names_own
         decides = deciding_in_words(s.deciding, s.n_pools, s.commonest_pool)
         cells += [
             ", ".join(s.reads) or MISSING_CELL,
@@ -156,8 +156,8 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
         )
         for m in merits:
             style = "bold" if m.method in ours else ""
-            shares = map(_share, (m.gain, m.cost_save, m.gap_to_oracle))
-            numbers = (decimal(m.pareto_distance), decimal(m.ece), *_selective_cells(m.selective))
+            shares = map(_format_share, (m.gain, m.cost_save, m.gap_to_oracle))
+            numbers = (decimal(m.pareto_distance), decimal(m.ece), *_format_selective(m.selective))
             gains.add(m.method, percent(m.accuracy), *shares, *numbers, style=style)
             p_values = (m.p_best_single, *(m.p_ours.get(name, nan) for name in ours))
             curves.add(m.method, *map(decimal, (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)), style=style)
@@ -222,12 +222,12 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
     return table.markdown()
 
 
-def _unnamed_cell(row: LeaderboardRow) -> str:
+def _format_unnamed(row: LeaderboardRow) -> str:
     """The share of answers that no asked model gave and, in brackets, the share of these that are right."""
     return f"{percent(row.unnamed, 1)} ({percent(row.unnamed_right, 1)})" if row.unnamed else MISSING_CELL
 
 
-def _selective_cells(figures: SelectiveFigures | None) -> tuple[str, ...]:
+def _format_selective(figures: SelectiveFigures | None) -> tuple[str, ...]:
     """The cells of area, accuracy at 80 % coverage, and coverage at 5 % errors."""
     if figures is None:
         return MISSING_CELL, MISSING_CELL, MISSING_CELL
@@ -235,5 +235,5 @@ def _selective_cells(figures: SelectiveFigures | None) -> tuple[str, ...]:
     return decimal(figures.area.mean), *map(percent, shares)
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return MISSING_CELL if number_or_none(value) is None else f"{100 * value:+.1f}%"

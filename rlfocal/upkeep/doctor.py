@@ -99,7 +99,7 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Docto
     for deployment in deployments:
         active = not deployment["paused"] and any(schedule["active"] for schedule in deployment["schedules"])
         if active and now - _time(deployment["updated"]) > NEW_DEPLOYMENT_AGE:
-            yield _next_run(deployment, [run for run in planned if _time(run["expected_start_time"]) > now])
+            yield _check_run(deployment, [run for run in planned if _time(run["expected_start_time"]) > now])
     for run in planned:
         due = _time(run["expected_start_time"])
         if now - due > LATE_AFTER:
@@ -117,7 +117,7 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Docto
             )
 
 
-def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck:
+def _check_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck:
     name = f"deployment {FLOW_NAME}/{deployment['name']}"
     times = [run["expected_start_time"] for run in to_come if run["deployment_id"] == deployment["id"]]
     if times:
@@ -209,7 +209,7 @@ def check_versions() -> Iterator[DoctorCheck]:
         n += 1
         if not wanted.specifier.contains(installed, prereleases=True):
             faults.append(f"{wanted.name} is {installed}, but {wanted.specifier} is needed")
-    faults += _mismatched_extensions()
+    faults += _find_mismatched_extensions()
     for fault in faults:
         yield DoctorCheck("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
     if not faults:
@@ -292,7 +292,7 @@ def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
         dropped = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
         yield DoctorCheck("repair", "note", dropped, _EXTRACT_ADVICE)
     for key in done.keys:
-        yield DoctorCheck("repair", "note", f"{'removed rows' if key.n else 'named'}: {_key(key)}")
+        yield DoctorCheck("repair", "note", f"{'removed rows' if key.n else 'named'}: {_show(key)}")
     for run in done.runs:
         yield DoctorCheck(
             "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE_ADVICE
@@ -306,7 +306,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in integrity.current_files]),
         ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in integrity.partitions or ()]),
-        ("keys", [_key(key) for key in integrity.keys or ()]),
+        ("keys", [_show(key) for key in integrity.keys or ()]),
         ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in integrity.runs or ()]),
     ):
         yield from (DoctorCheck(kind, "fault", fault, fix) for fault in faults)
@@ -337,7 +337,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
         what = f"{count_noun(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
         yield DoctorCheck("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
     if integrity.other_writers:
-        written = _spans(integrity.other_writers)
+        written = _join_spans(integrity.other_writers)
         what = f"another client than rlfocal wrote or deleted rows in snapshots {written}"
         yield DoctorCheck("history", "note", what, "rlfocal diff shows what changed in answers")
     if integrity.orphans or integrity.overdue:
@@ -350,7 +350,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
         yield DoctorCheck("warehouse", "ok", f"{place.name}: {whole}")
 
 
-def _spans(numbers: Iterable[int]) -> str:
+def _join_spans(numbers: Iterable[int]) -> str:
     """Ascending numbers as text: 3, 5 to 9."""
     spans: list[list[int]] = []
     for number in numbers:
@@ -361,7 +361,7 @@ def _spans(numbers: Iterable[int]) -> str:
     return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
-def _key(fault: KeyFault) -> str:
+def _show(fault: KeyFault) -> str:
     key = "/".join("NULL" if value is None else value for value in fault.key)
     if not fault.n:
         return f"{fault.table} {key} has no row, but answers"
@@ -398,7 +398,7 @@ def _is_running(stage: Path) -> bool:
     return True
 
 
-def _mismatched_extensions() -> Iterator[str]:
+def _find_mismatched_extensions() -> Iterator[str]:
     wanted = version("duckdb")
     for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner"):
         with suppress(PackageNotFoundError):

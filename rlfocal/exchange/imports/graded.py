@@ -37,7 +37,7 @@ def report_progress(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
         yield item
 
 
-def _schema(columns: dict[str, str]) -> pa.Schema:
+def _make_schema(columns: dict[str, str]) -> pa.Schema:
     kinds = {
         name: pa.list_(_ARROW_TYPES[kind[:-2]]) if kind.endswith("[]") else _ARROW_TYPES[kind]
         for name, kind in columns.items()
@@ -93,7 +93,7 @@ class GradedRows(Source):
     _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """(row, answer), by the row of the answer's document"""
+    """By the row of its document, each answer with its own row: (row, answer)."""
 
     def row(self, where: str, number: int) -> int:
         """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
@@ -137,7 +137,7 @@ class GradedRows(Source):
             ("docs", self.docs, DOC_COLUMNS),
             ("scores", self.scores, SCORE_COLUMNS),
         ):
-            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
+            scratch.register("given", pa.Table.from_pylist(given, schema=_make_schema(columns)))
             scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
             scratch.unregister("given")
 
@@ -154,7 +154,7 @@ class GradedRows(Source):
                 continue
             gold = normalise(document["gold"])
             if not (is_given := gold is not None):
-                gold = document["gold"] = _most_common_answer(answer for _, answer in answers)
+                gold = document["gold"] = _find_most_common(answer for _, answer in answers)
             counts["no gold"] += not is_given
             keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
             for row, answer in answers:
@@ -183,7 +183,7 @@ def forms(*texts: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
-def _most_common_answer(answers: Iterable[GradedAnswer]) -> str:
+def _find_most_common(answers: Iterable[GradedAnswer]) -> str:
     """The text that most right answers have; ties: the alphabetically first."""
     counts = Counter(answer.texts[0] for answer in answers if answer.right and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)

@@ -59,12 +59,12 @@ def import_lm_eval(
     rows = GradedRows(
         "lm-eval", title_source(paths), allow_missing, left, in_order=split == "first", are_logs=True
     )
-    registered = _benchmarks_by_task()
+    registered = _index_benchmarks()
     for log in report_progress(logs, on_progress):
         place = _place(log.task, registered, benchmark)
         try:
             # Whole, before any of it counts: a task is left out as one.
-            samples, filters = _samples(log)
+            samples, filters = _read_samples(log)
             if samples and all(logged.document.get("label") == -1 for _, logged in samples):
                 raise UnsupportedTaskError("no document's target is one of its choices")
         except UnsupportedTaskError as reason:
@@ -106,8 +106,8 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
             "task": place.task,
             "doc_id": logged.doc_id,
         }
-        asked = _prompt_columns(logged) if log.asks_all_alike else {}
-        document = {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
+        asked = _make_prompt_columns(logged) if log.asks_all_alike else {}
+        document = {**keys, **logged.document, **_make_document_columns(place, logged.doc_id), **asked}
         earlier = rows.rows_by_document.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
         both = "prompt_hash" in earlier and "prompt_hash" in document
@@ -128,9 +128,9 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
         return []
     right, gold = bool(logged_answer.right), logged.document["gold"]
     if len(logged_answer.texts) == 1:
-        return [GradedAnswer(model, _forms(logged_answer, gold), right, logged_answer.texts[0])]
+        return [GradedAnswer(model, _read_forms(logged_answer, gold), right, logged_answer.texts[0])]
     given = [
-        _forms(LoggedAnswer((text,), None, None, logged_answer.is_comparable), gold)
+        _read_forms(LoggedAnswer((text,), None, None, logged_answer.is_comparable), gold)
         for text in logged_answer.texts
     ]
     counted = Counter(forms[0] for forms in given if forms)
@@ -149,7 +149,7 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
     ]
 
 
-def _forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
+def _read_forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
     """The canonical forms of a text: a number where the gold is one, else what the log's filter found, or our
     own reader."""
     [text] = logged_answer.texts
@@ -162,7 +162,7 @@ def _forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
     )
 
 
-def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
+def _read_samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
     """A log's samples, and its filters. Raises UnsupportedTaskError for a task that is not graded."""
     rows, filters = read_rows(log.path)
     samples = []
@@ -185,7 +185,7 @@ def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
     return samples, filters
 
 
-def _benchmarks_by_task() -> dict[str, tuple[Benchmark, str]]:
+def _index_benchmarks() -> dict[str, tuple[Benchmark, str]]:
     """By lm-eval's name of a task, the benchmark and its name for the task.
 
     Variants (names with @) are left out.
@@ -213,7 +213,7 @@ def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: s
     return _Place(benchmark or task, task, "gpqa" in task, None, {})
 
 
-def _prompt_columns(logged: LoggedSample) -> dict[str, Any]:
+def _make_prompt_columns(logged: LoggedSample) -> dict[str, Any]:
     text, messages = (logged.prompt, None) if isinstance(logged.prompt, str) else (None, logged.prompt)
     return {
         "prompt": text,
@@ -223,6 +223,6 @@ def _prompt_columns(logged: LoggedSample) -> dict[str, Any]:
     }
 
 
-def _document_columns(place: _Place, doc_id: int) -> dict[str, Any]:
+def _make_document_columns(place: _Place, doc_id: int) -> dict[str, Any]:
     split = None if place.train_docs is None else "train" if doc_id < place.train_docs else "test"
     return {"confidential": place.confidential, "split": split}

@@ -123,18 +123,18 @@ def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
         yield (
             f"{name}: no model is clearly better than guessing. The best, {best.model}, is right on "
             f"{percent(best.n_right / best.n, 1)} % of {best.n:,} documents, and guessing on "
-            f"{percent(best.guessing, 1)} %. {_likely_cause(compared)}"
+            f"{percent(best.guessing, 1)} %. {_name_likely_cause(compared)}"
         )
         return
     for m in compared:
         if bdtr(m.n_right, m.n, m.guessing) < GUESSING_LEVEL:
             yield (
                 f"{name}: {m.model} is right on {percent(m.n_right / m.n, 1)} % of {m.n:,} documents, far "
-                f"less than guessing. {_likely_cause([m])}"
+                f"less than guessing. {_name_likely_cause([m])}"
             )
 
 
-def _likely_cause(models: Sequence[Plausibility]) -> str:
+def _name_likely_cause(models: Sequence[Plausibility]) -> str:
     """Words on the likely cause: a reading under which a model would be right, or a place to look."""
     readings = {
         "n_least": "The lowest score would be right on {} % of {}: these may be losses, so change their sign",

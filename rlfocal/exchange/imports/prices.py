@@ -31,7 +31,7 @@ class PricesReport:
     """What `import_prices` did."""
 
     priced: int
-    """Models of the warehouse whose prices changed."""
+    """The number of the warehouse's models whose prices changed."""
     unpriced: tuple[str, ...]
     """The models of the warehouse that still have no price."""
 

@@ -237,7 +237,7 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
     scratch.unregister("raw")
 
 
-def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
+def _find_kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
     """How most values of a column name choices, a key of _CHOICE_NAMES; None without values.
 
     `choices` are the texts.
@@ -286,7 +286,7 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mappin
         f"CREATE TEMP TABLE melted AS SELECT {chosen}, d.choices FROM numbered_scores AS s "
         "LEFT JOIN described AS d USING (benchmark, task, doc_id)"
     )
-    kind = _kind(scratch, "melted", "choice") or "indices"
+    kind = _find_kind(scratch, "melted", "choice") or "indices"
     position = _position(kind, "choice")
     least = count(scratch, f"SELECT coalesce(min({position}), 0) FROM melted")
     base = int(kind == "indices" and least == 1)
@@ -314,7 +314,7 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mappin
 
 def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: int) -> None:
     """Creates `docs`, with labels as indices from 0."""
-    kind = _kind(scratch, "described", "label") or "indices"
+    kind = _find_kind(scratch, "described", "label") or "indices"
     position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
     # Out of range where it cannot be read: a document without a label would be one of answers.
     scratch.execute(

@@ -46,7 +46,7 @@ class TablesReport:
 
 def check_tables(folder: Path) -> None:
     """Raises InputError unless `folder` is what `rlfocal export tables` writes."""
-    if not any(_files(folder, "docs")) or not any(_files(folder, "doc_digests")):
+    if not any(_list_files(folder, "docs")) or not any(_list_files(folder, "doc_digests")):
         raise InputError(
             f"{folder} is not an export of tables: it has no docs/ and doc_digests/ with Parquet files; give "
             "a folder that `rlfocal export tables DIR` wrote"
@@ -68,15 +68,15 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
         _check_digests(connection, path)
         stored = _find_stored(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
-        new = [r for r in records if _key(r) not in stored]
-        before = _counts(warehouse)
+        new = [r for r in records if _make_key(r) not in stored]
+        before = _count_rows(warehouse)
         if new or any(
             connection.execute(f"FROM ({_query_missing(table)}) LIMIT 1").fetchone()
             for table in TABLE_FOLDERS
         ):
             with warehouse.transaction(f"import tables of {count_noun(len(new), 'partition')}"):
                 _write(connection, new)
-        after = _counts(warehouse)
+        after = _count_rows(warehouse)
     return TablesReport({t: after[t] - before[t] for t in TABLE_FOLDERS}, len(new), len(records) - len(new))
 
 
@@ -86,7 +86,7 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
     try:
         for table in TABLE_FOLDERS:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
-            if not any(_files(folder, table)):
+            if not any(_list_files(folder, table)):
                 continue
             files = quote(str(folder / table / "**" / "*.parquet"))
             hive = "hive_partitioning = true, hive_types_autocast = false"
@@ -177,13 +177,13 @@ def _query_missing(table: str) -> str:
     return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
 
 
-def _counts(warehouse: Warehouse) -> dict[str, int]:
+def _count_rows(warehouse: Warehouse) -> dict[str, int]:
     return {table: warehouse.rows(f"SELECT count(*) FROM warehouse.{table}")[0][0] for table in TABLE_FOLDERS}
 
 
-def _key(record: dict[str, object]) -> PartitionKey:
+def _make_key(record: dict[str, object]) -> PartitionKey:
     return PartitionKey(*(str(record[name]) for name in PartitionKey._fields))
 
 
-def _files(folder: Path, table: str) -> Iterator[Path]:
+def _list_files(folder: Path, table: str) -> Iterator[Path]:
     return (folder / table).glob("**/*.parquet")

@@ -198,7 +198,7 @@ class ChatEngine:
         for document in documents[:PROBE_DOCUMENTS]:
             for top in sorted({most, min(most, FEWER_LISTED_TOKENS)}, reverse=True):
                 try:
-                    offer = top if self._first_tokens(document, top).choices[0].tokens else 0
+                    offer = top if self._ask_first_tokens(document, top).choices[0].tokens else 0
                 except UnansweredError as error:
                     if error.reason.kind != "refused":
                         break  # it is about the document
@@ -207,7 +207,7 @@ class ChatEngine:
                 return offer
             else:
                 try:
-                    self._letters(document)
+                    self._ask_letters(document)
                 except UnansweredError:
                     continue
                 self._book.note_offer(self._offers, 0)
@@ -229,14 +229,14 @@ class ChatEngine:
     def _believe(self, document: Document, top: int) -> tuple[ChoiceLogprobs, list[Tokens | None]]:
         names = names_of(document)
         if not top:
-            answers = self._letters(document)
+            answers = self._ask_letters(document)
             choices = [choice for answer in answers for choice in answer.choices]
             refused = [choice.unanswered for choice in choices if choice.unanswered is not None]
             if len(refused) == len(choices):
                 raise UnansweredError(refused[0].kind, refused[0].words)
             texts = ["" if choice.unanswered else choice.message.content for choice in choices]
             return logprobs_from_texts(texts, names), [answer.tokens for answer in answers]
-        answer = self._first_tokens(document, top)
+        answer = self._ask_first_tokens(document, top)
         [choice] = answer.choices
         if choice.unanswered is not None:
             raise UnansweredError(choice.unanswered.kind, choice.unanswered.words)
@@ -248,19 +248,19 @@ class ChatEngine:
             )
         return logprobs_from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
 
-    def _first_tokens(self, document: Document, top: int) -> ChatAnswer:
+    def _ask_first_tokens(self, document: Document, top: int) -> ChatAnswer:
         body = {"max_tokens": MAX_DECORATION_TOKENS, "temperature": 0, "logprobs": True, "top_logprobs": top}
         return self._ask(document, body, 1)
 
-    def _letters(self, document: Document) -> list[ChatAnswer]:
+    def _ask_letters(self, document: Document) -> list[ChatAnswer]:
         o = self._options
-        return self._passes(
+        return self._ask_passes(
             document, SamplingSettings(o.samples, o.temperature, 1.0, o.max_tokens, (), seed=0)
         )
 
     def _samples(self, document: Document, sampling: SamplingSettings) -> tuple[Sample, ...]:
         samples: list[Sample] = []
-        for answer in self._passes(document, sampling):
+        for answer in self._ask_passes(document, sampling):
             n_read, written = answer.tokens or (None, None)
             n = len(answer.choices)
             for i, choice in enumerate(sorted(answer.choices, key=lambda choice: choice.index)):
@@ -269,7 +269,7 @@ class ChatEngine:
                 samples.append(_sample(choice, sampling.stop, n_tokens, n_read))
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
-    def _passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
+    def _ask_passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
         """All samples for a document, in as many requests as that takes; one at temperature 0."""
         wanted = 1 if sampling.temperature == 0 else sampling.passes
         size = self._options.per_request or wanted
@@ -308,7 +308,7 @@ class ChatEngine:
 
         def check(content: Content, bill: Bill) -> ChatAnswer:
             if (tokens := count_tokens(content)) is not None:  # else it counts in full
-                bill.pay(self._cents(*tokens))
+                bill.pay(self._price(*tokens))
             answer = self._check(content, document, n)
             bill.kept = key, json.dumps(content)
             return answer
@@ -332,9 +332,9 @@ class ChatEngine:
                 "max_completion_tokens, in engine_args: {chat: {body: ...}}, or leave `spending_limit` out"
             )
         most, longest = n * (written or 0), n * MAX_TEXT_TOKENS
-        return self._cents(read, most), self._cents(max(read, MAX_TEXT_TOKENS), max(most, longest))
+        return self._price(read, most), self._price(max(read, MAX_TEXT_TOKENS), max(most, longest))
 
-    def _cents(self, read: int, written: int) -> float:
+    def _price(self, read: int, written: int) -> float:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6
 
     def _check(self, content: Content, document: Document, n: int) -> ChatAnswer:

@@ -94,9 +94,7 @@ def logprobs_from_tokens(
             choice, share = find_choice(before + each.text, names), reached * each.probability
             if each.text == token.text and not is_lead and (whole := find_choice(text, names)) != choice:
                 if choice is not None:  # a word of a sentence, unless something else had followed
-                    others = _undrawn_probability(
-                        tokens[place + 1 : place + 2], before + each.text, choice, names
-                    )
+                    others = _sum_undrawn(tokens[place + 1 : place + 2], before + each.text, choice, names)
                     shares[choice] = shares.get(choice, 0.0) + share * others
                 choice = whole
             if choice is not None:
@@ -113,9 +111,7 @@ def logprobs_from_tokens(
     )
 
 
-def _undrawn_probability(
-    following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]
-) -> float:
+def _sum_undrawn(following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]) -> float:
     """The probability of the following tokens that were not drawn, and after which the text names the
     choice."""
     return sum(
@@ -162,21 +158,21 @@ PROBABILITY_SLACK = 0.01
 """By so much, the probabilities of the listed tokens may sum to more than 1, because servers round."""
 
 
-def _details(value: Any) -> dict[str, int]:
+def _read_details(value: Any) -> dict[str, int]:
     """The counts of tokens of some kind; other values of a service are left out."""
     counts = value.items() if isinstance(value, dict) else ()
     return {k: int(n) for k, n in counts if isinstance(n, int | float) and not isinstance(n, bool) and n >= 0}
 
 
-def _text(value: Any) -> Any:
+def _join_parts(value: Any) -> Any:
     """A text, which may come in parts; None where there is none."""
     if isinstance(value, list):
         return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
     return "" if value is None else value
 
 
-Details = Annotated[dict[str, int], BeforeValidator(_details)]
-Text = Annotated[str, BeforeValidator(_text)]
+Details = Annotated[dict[str, int], BeforeValidator(_read_details)]
+Text = Annotated[str, BeforeValidator(_join_parts)]
 
 
 class Usage(BaseModel):
@@ -191,13 +187,13 @@ class Usage(BaseModel):
     @property
     def read(self) -> int | None:
         """The number of the prompt's tokens; some services count those of a cache, or of sounds, apart."""
-        return _total_tokens(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
+        return _add_up_tokens(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
 
     @property
     def written(self) -> int | None:
         """The number of generated tokens, including those of reasoning, which some services count apart."""
         others = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
-        apart = _total_tokens(self.completion_tokens, *others)
+        apart = _add_up_tokens(self.completion_tokens, *others)
         if self.read is None or self.total_tokens is None:
             return apart
         return max(apart or 0, self.total_tokens - self.read)
@@ -212,7 +208,7 @@ class Usage(BaseModel):
         return self.read, self.written
 
 
-def _bytes(value: Any) -> Any:
+def _read_bytes(value: Any) -> Any:
     """The bytes of a token; None where a service has another value there."""
     is_bytes = isinstance(value, list) and all(type(byte) is int and 0 <= byte < 256 for byte in value)
     return tuple(value) if value and is_bytes else None
@@ -222,7 +218,7 @@ class ListedToken(BaseModel, frozen=True):
     """One of the likeliest tokens at a position of the answer."""
 
     token: str = ""
-    bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_bytes)] = None
+    bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_read_bytes)] = None
     logprob: Annotated[float | None, Strict()] = None
     """The token's log-prob; None: the service does not say."""
 
@@ -368,7 +364,7 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
     return read(BillableAnswer, content).usage.tokens(is_empty=not any(texts))
 
 
-def _total_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
+def _add_up_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
     """The total number of tokens. Parts that exceed `counted` were not part of it."""
     apart = sum(details.get(part, 0) for part in parts)
     return counted if counted is None or apart <= counted else counted + apart

@@ -95,15 +95,15 @@ class HFEngine(TokenEngine):
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED_LENGTH)
         # The last token of a choice is predicted, never read.
         self._window = ContextWindow(self._max_length, self._max_length + 1, truncation)
-        self._eos = _eos_tokens(model, tokenizer)
+        self._eos = _find_eos_tokens(model, tokenizer)
         budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
         self._logit_rows = max(2, budget // (FLOAT_BYTES * model.config.get_text_config().vocab_size))
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
-        self._unshared = self._fault_of_sharing()
+        self._unshared = self._find_sharing_fault()
         if self._unshared is not None:
             self._prefiller.free_masks = False
-            self._unshared = self._fault_of_sharing()
+            self._unshared = self._find_sharing_fault()
         self.shares_prefix = self._unshared is None
 
     @property
@@ -135,7 +135,7 @@ class HFEngine(TokenEngine):
         asked = [g for group in whole for g in split_by_rows(group, self._logit_rows - 1)]
         score_batch = self._score_shared if share else self._score_plain
         scores: dict[tuple[int, int], SuffixScore] = {}
-        for batch in self._batches(asked):
+        for batch in self._make_batches(asked):
             scores.update(score_batch(batch))
         for i, document in enumerate(encoded):
             yield choice_scores(i, document, self._window, scores)
@@ -156,38 +156,38 @@ class HFEngine(TokenEngine):
             numbers = uniforms(sampling.seed, doc_ids[some], sampling.passes, sampling.max_tokens)
             yield from self._sample_batch(prompts[some], numbers, sampling, stops)
 
-    def _batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
+    def _make_batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
         """Batches of groups that begin alike and are about equally long (exactly, if nothing is shared), as
         many as fit."""
         heads = Counter(group.prefix[:MIN_PREAMBLE_TOKENS] for group in groups)
 
         def common(group: PrefixGroup) -> Tokens:
             if not self.shares_prefix:
-                return (_length(group),)
+                return (_count_tokens(group),)
             head = group.prefix[:MIN_PREAMBLE_TOKENS]
             return head if self._prefiller.free_masks and heads[head] >= MIN_SHARED_PROMPTS else ()
 
-        ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
+        ordered = sorted(groups, key=lambda group: (common(group), _count_tokens(group)), reverse=True)
         for _, alike in groupby(ordered, key=common):
             batch: list[PrefixGroup] = []
             held = widest = 0
             for group in alike:
-                cost, widest = self._cost(group), max(widest, self._rows(group))
+                cost, widest = self._count_held(group), max(widest, self._count_rows(group))
                 too_many = held + cost > self._batch_tokens or (len(batch) + 1) * widest > self._logit_rows
                 if batch and too_many:
                     yield batch
-                    batch, held, widest = [], 0, self._rows(group)
+                    batch, held, widest = [], 0, self._count_rows(group)
                 batch.append(group)
                 held += cost
             yield batch
 
-    def _cost(self, group: PrefixGroup) -> int:
+    def _count_held(self, group: PrefixGroup) -> int:
         """The number of tokens that a group holds in memory."""
         several = sum(len(suffix) > 1 for suffix in group.suffixes)
         copies = 1 if self._prefiller.free_masks else max(1, several)
         return copies * len(group.prefix) + sum(map(len, group.suffixes))
 
-    def _rows(self, group: PrefixGroup) -> int:
+    def _count_rows(self, group: PrefixGroup) -> int:
         """The rows of logits that a group takes in a batch whose rows are all padded to its width."""
         longest = max(map(len, group.suffixes))
         if not self.shares_prefix:
@@ -270,7 +270,7 @@ class HFEngine(TokenEngine):
         yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
 
     @torch.inference_mode()
-    def _fault_of_sharing(self) -> str | None:
+    def _find_sharing_fault(self) -> str | None:
         """Why shared caches and masks change the model's numbers on two prompts; None if they do not."""
         vocabulary = self._model.config.get_text_config().vocab_size
         preamble = tuple((7 * i + 3) % vocabulary for i in range(MIN_PREAMBLE_TOKENS))
@@ -339,11 +339,11 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
         )
 
 
-def _eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+def _find_eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     configured = getattr(model.generation_config, "eos_token_id", None)
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(t for t in [*listed, tokenizer.eos_token_id] if t is not None)
 
 
-def _length(group: PrefixGroup) -> int:
+def _count_tokens(group: PrefixGroup) -> int:
     return len(group.prefix) + max(map(len, group.suffixes))

@@ -230,7 +230,7 @@ class OpenAIEngine(TokenEngine):
         self._way: str | None = None
         self._next_tokens = False
         try:
-            self._way = self._way_to_read()
+            self._way = self._find_way_to_read()
             self._next_tokens = self._scores_next_tokens(self._way)
         except CannotScoreError as error:
             self._unscored = error
@@ -345,7 +345,7 @@ class OpenAIEngine(TokenEngine):
         body = {"model": self._served, "prompt": list(prompt), **options}
         return self._service.post("completions", body, check, bill_nothing)
 
-    def _way_to_read(self) -> str:
+    def _find_way_to_read(self) -> str:
         """The first way to ask for a prompt's log-probs that the server knows, a key of SCORING_OPTIONS."""
         refusals = []
         for way in SCORING_OPTIONS:

@@ -98,10 +98,10 @@ class Prefiller:
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
             return [[SuffixScore((), True)] * len(row) for row in suffixes]
         if self.free_masks and not any(read.cache.is_sliding):
-            return self._tails_in_a_row(read, suffixes)
-        return self._tails_as_rows(read, suffixes)
+            return self._score_tails_in_a_row(read, suffixes)
+        return self._score_tails_as_rows(read, suffixes)
 
-    def _tails_in_a_row(
+    def _score_tails_in_a_row(
         self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
         """Scores all suffixes of a prefix in one row, one after the other, each masked from the others."""
@@ -134,7 +134,7 @@ class Prefiller:
             scores.append(scored)
         return scores
 
-    def _tails_as_rows(
+    def _score_tails_as_rows(
         self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
         """Scores every suffix of several tokens in a row of its own, with a copy of its prefix's cache."""
@@ -164,12 +164,12 @@ def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[boo
     """
     at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-    scored = [_token_scores(logits[part], targets[part]) for part in parts]
+    scored = [_score_tokens(logits[part], targets[part]) for part in parts]
     logprobs, greedy = (torch.cat(of_parts) for of_parts in zip(*scored, strict=True))
     return logprobs.tolist(), greedy.tolist()
 
 
-def _token_scores(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _score_tokens(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
     greedy = logits.argmax(dim=-1) == targets

@@ -88,10 +88,10 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
     forced, split, whole = _divide(wanted, able)
     requests = sorted(
         {
-            *_next_token_requests((prefix, suffix[0]) for prefix, suffix in split),
-            *map(_forced_request, forced),
-            *(_request_behind_first(choice) for choice in split if len(choice[1]) > 1),
-            *map(_whole_request, whole),
+            *_make_next_token_requests((prefix, suffix[0]) for prefix, suffix in split),
+            *map(_make_forced_request, forced),
+            *(_make_request_behind_first(choice) for choice in split if len(choice[1]) > 1),
+            *map(_make_whole_request, whole),
         }
     )
     readings = _complete(dict(zip(requests, _ask(ask, requests), strict=True)), ask, able)
@@ -99,12 +99,12 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
 
     def read_choice(choice: Choice) -> Reading:
         if choice in forced:
-            return readings[_forced_request(choice)]
+            return readings[_make_forced_request(choice)]
         if choice in whole:
-            return readings[_whole_request(choice)]
+            return readings[_make_whole_request(choice)]
         prefix, suffix = choice
         first = next_tokens[prefix, suffix[0]]
-        return [first, *(readings[_request_behind_first(choice)] if len(suffix) > 1 else ())]
+        return [first, *(readings[_make_request_behind_first(choice)] if len(suffix) > 1 else ())]
 
     return {choice: _join(read_choice(choice)) for choice in wanted}
 
@@ -123,22 +123,22 @@ def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choi
     return forced, split - forced, wanted - split - forced
 
 
-def _forced_request(choice: Choice) -> Request:
+def _make_forced_request(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix, len(prefix), forced=suffix)
 
 
-def _request_behind_first(choice: Choice) -> Request:
+def _make_request_behind_first(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix + suffix, len(prefix) + 1)
 
 
-def _whole_request(choice: Choice) -> Request:
+def _make_whole_request(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix + suffix, len(prefix))
 
 
-def _next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
+def _make_next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
     """Requests for scores of (prefix, next token): one for each prefix, or several if it has too many
     tokens."""
     targets: dict[Tokens, set[int]] = {}
@@ -184,7 +184,7 @@ def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> di
         for place, scored in zip(places[request], readings[request], strict=True)
         if scored is None
     ]
-    requests = _next_token_requests(hidden)
+    requests = _make_next_token_requests(hidden)
     of_place = _index_by_token(dict(zip(requests, _ask(ask, requests), strict=True)))
     filled = {
         request: [

@@ -46,16 +46,16 @@ def _draw_tokens(logits: Tensor, uniform: Tensor, temperature: float, top_p: flo
     if top_p >= 1:
         return _draw_inverse(probabilities, uniform).squeeze(-1)
     likely, tokens = probabilities.topk(min(NUCLEUS_TOKENS, logits.shape[-1]))
-    drawn = tokens.gather(-1, _draw_inverse(_nucleus(likely, top_p), uniform))
+    drawn = tokens.gather(-1, _draw_inverse(_keep_nucleus(likely, top_p), uniform))
     flat = likely.sum(dim=-1) < top_p
     if flat.any():
-        drawn[flat] = _draw_inverse(_wide_nucleus(probabilities[flat], top_p), uniform[flat])
+        drawn[flat] = _draw_inverse(_keep_wide_nucleus(probabilities[flat], top_p), uniform[flat])
     return drawn.squeeze(-1)
 
 
-def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """`_nucleus` in the order of tokens: it only searches for the smallest probability that is inside."""
-    nucleus = _nucleus(_sort_descending(probabilities), top_p)
+def _keep_wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """`_keep_nucleus` in the order of tokens: only searches for the smallest probability that is inside."""
+    nucleus = _keep_nucleus(_sort_descending(probabilities), top_p)
     size = (nucleus > 0).sum(dim=-1, keepdim=True)
     least = nucleus.gather(-1, size - 1)
     level = probabilities == least
@@ -74,7 +74,7 @@ def _sort_descending(values: Tensor) -> Tensor:
     return torch.from_numpy(np.sort(values.numpy(), axis=-1)[:, ::-1].copy())
 
 
-def _nucleus(ordered: Tensor, top_p: float) -> Tensor:
+def _keep_nucleus(ordered: Tensor, top_p: float) -> Tensor:
     """Descending probabilities, with zeros for tokens that begin at or beyond `top_p`."""
     before = ordered.cumsum(dim=-1) - ordered
     return ordered.where(before < top_p, 0.0)

@@ -111,7 +111,7 @@ class TokenEngine(ABC):
             stop_tokens=() if thinking.text_markers else self._encoder.encode_continuation(close),
         )
         for samples in self._draw([each.kept for each in begun], documents, drawn):
-            yield tuple(self._trace(sample, thinking) for sample in samples)
+            yield tuple(self._read_trace(sample, thinking) for sample in samples)
 
     def score_after(
         self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
@@ -193,7 +193,7 @@ class TokenEngine(ABC):
                 "as text, or `budget: 0` if it does not think"
             )
 
-    def _trace(self, sample: Sample, thinking: ThinkingSpec) -> Trace:
+    def _read_trace(self, sample: Sample, thinking: ThinkingSpec) -> Trace:
         """The trace in a sampled text: its part before the closing marker."""
         tokens = sample.token_ids
         if sample.unanswered is not None:

@@ -63,7 +63,7 @@ class Tokenization(NamedTuple):
     @property
     def digest(self) -> str:
         """A digest of the tokens of CHECK_TEXTS: the tokenizer's part of a partition's identity."""
-        return hashlib.sha256(json.dumps(_ids(self.tokenizer, CHECK_TEXTS)).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(_encode(self.tokenizer, CHECK_TEXTS)).encode()).hexdigest()[:32]
 
     @property
     def is_replaced(self) -> bool:
@@ -72,14 +72,14 @@ class Tokenization(NamedTuple):
 
     def was_wrong_on(self, texts: Sequence[str]) -> bool:
         """Whether transformers' own choice gives texts other tokens than the file does."""
-        return self.reference is not None and _ids(self.named, texts) != _reference_ids(self.reference, texts)
+        return self.reference is not None and _encode(self.named, texts) != _encode_raw(self.reference, texts)
 
     def check(self, model: ModelSpec, texts: Sequence[str]) -> None:
         """Raises InputError if the tokenizer reads one of the texts differently than the file does."""
         if self.reference is None or _has_rules_of(self.tokenizer, self.reference):
             return
         for text in texts:
-            if _ids(self.tokenizer, [text]) != _reference_ids(self.reference, [text]):
+            if _encode(self.tokenizer, [text]) != _encode_raw(self.reference, [text]):
                 raise _make_difference_error(model, self.tokenizer, self.reference, text)
 
 
@@ -97,7 +97,7 @@ def open_tokenizer(model: ModelSpec) -> Tokenization:
     stamp = (
         None
         if folder is None
-        else tuple(_stamp(folder / name) for name in (TOKENIZER_FILE, TOKENIZER_CONFIG))
+        else tuple(_read_stamp(folder / name) for name in (TOKENIZER_FILE, TOKENIZER_CONFIG))
     )
     return _open(model.model_dump_json(include=IDENTITY_FIELDS), stamp)
 
@@ -121,7 +121,7 @@ def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenizati
     )
     if file is not None and _takes_file(model, config):
         reference = _read(file)
-        if (lost := _lost_text(reference, reference)) is not None:
+        if (lost := _find_lost_text(reference, reference)) is not None:
             raise _make_round_trip_error(model, *lost)
         return None
     is_here = file is not None or config is not None or local_weights(model) is not None
@@ -180,12 +180,12 @@ def _open(identity: str, stamp: object) -> Tokenization:
     if reference is None or _has_rules_of(named, reference):
         return _check_round_trip(model, Tokenization(named, named, reference))
     own = None if _is_custom(named) else _load_own(model)
-    is_right = _ids(named, CHECK_TEXTS) == _reference_ids(reference, CHECK_TEXTS)
-    if own is None or _ids(own, CHECK_TEXTS) != _reference_ids(reference, CHECK_TEXTS):
+    is_right = _encode(named, CHECK_TEXTS) == _encode_raw(reference, CHECK_TEXTS)
+    if own is None or _encode(own, CHECK_TEXTS) != _encode_raw(reference, CHECK_TEXTS):
         if not is_right:
             raise _make_difference_error(model, named, reference, *CHECK_TEXTS)
         own = None
-    if is_right and (own is None or _ids(named, [""], special=True) != _ids(own, [""], special=True)):
+    if is_right and (own is None or _encode(named, [""], special=True) != _encode(own, [""], special=True)):
         return _check_round_trip(model, Tokenization(named, named, reference))
     return _check_round_trip(model, Tokenization(own, named, reference))
 
@@ -194,7 +194,7 @@ def _check_round_trip(model: ModelSpec, tokenization: Tokenization) -> Tokenizat
     """Raises InputError if decoding the encoded texts does not give them back, although no rule of the
     tokenizer changes them."""
     reference = tokenization.reference or getattr(tokenization.tokenizer, "backend_tokenizer", None)
-    if reference is not None and (lost := _lost_text(tokenization.tokenizer, reference)) is not None:
+    if reference is not None and (lost := _find_lost_text(tokenization.tokenizer, reference)) is not None:
         raise _make_round_trip_error(model, *lost)
     return tokenization
 
@@ -217,7 +217,7 @@ def _load_own(model: ModelSpec) -> Any:
     own = PreTrainedTokenizerFast.from_pretrained(model.hf_repo if folder is None else str(folder), **options)
     # transformers ignores this where there is a tokenizer.json, which may leave it to the class.
     stated = _read_config(find_file(model, TOKENIZER_CONFIG))
-    if stated.get("add_bos_token") and not _ids(own, [""], special=True)[0]:
+    if stated.get("add_bos_token") and not _encode(own, [""], special=True)[0]:
         own.add_bos_token = True
     return own
 
@@ -266,10 +266,10 @@ def _add_special_tokens(named: Any, reference: Any) -> Any:
 def _has_rules_of(tokenizer: Any, reference: Any) -> bool:
     """Whether a tokenizer has the reference's vocabulary and rules, so that it gives the same tokens."""
     backend = None if _is_custom(tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
-    return backend is not None and _rules(backend) == _rules(reference)
+    return backend is not None and _read_rules(backend) == _read_rules(reference)
 
 
-def _rules(tokenizer: Any) -> dict[str, Any]:
+def _read_rules(tokenizer: Any) -> dict[str, Any]:
     stated = json.loads(tokenizer.to_str())
     return {
         name: stated[name] for name in ("added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")
@@ -281,15 +281,15 @@ def _is_custom(tokenizer: Any) -> bool:
     return not type(tokenizer).__module__.startswith("transformers.")
 
 
-def _ids(tokenizer: Any, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+def _encode(tokenizer: Any, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special)["input_ids"]]
 
 
-def _reference_ids(reference: Any, texts: Iterable[str]) -> list[list[int]]:
+def _encode_raw(reference: Any, texts: Iterable[str]) -> list[list[int]]:
     return [each.ids for each in reference.encode_batch(list(texts), add_special_tokens=False)]
 
 
-def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
+def _find_lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
     """The first of CHECK_TEXTS that encoding and decoding changes, and its changed form.
 
     A text that the reference's own rules change does not count: that change is meant.
@@ -300,7 +300,7 @@ def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
                 reference.encode(text, add_special_tokens=False).ids, skip_special_tokens=False
             )
         else:
-            [ids] = _ids(tokenizer, [text])
+            [ids] = _encode(tokenizer, [text])
             options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
             back = tokenizer.decode(ids, **options)
         if back != text and not _is_lossy(reference, text):
@@ -326,7 +326,7 @@ def _is_lossy(reference: Any, text: str) -> bool:
 def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
     """The error to raise where it is not clear with which tokenizer the model was trained, with what to
     do."""
-    found = (_first_difference(tokenizer, reference, text) for text in texts)
+    found = (_show_first_difference(tokenizer, reference, text) for text in texts)
     mine, its = next(each for each in found if each[0] != each[1])
     return MisreadError(
         f"model {model.model!r}: the class {type(tokenizer).__name__} of its {TOKENIZER_CONFIG} reads {mine} "
@@ -335,9 +335,9 @@ def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *te
     )
 
 
-def _first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, str]:
+def _show_first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, str]:
     """In words, the tokens of both tokenizers from where they begin to differ."""
-    [mine], [its] = _ids(tokenizer, [text]), _reference_ids(reference, [text])
+    [mine], [its] = _encode(tokenizer, [text]), _encode_raw(reference, [text])
     pairs = zip(mine, its, strict=False)
     start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(its)))
     names = [tokenizer.convert_ids_to_tokens(i) for i in mine[start : start + 3]]
@@ -360,7 +360,7 @@ def _make_unreadable_error(source: str, error: Exception) -> InputError:
     )
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _read_stamp(file: Path) -> tuple[int, int] | None:
     if not file.exists():
         return None
     about = file.stat()

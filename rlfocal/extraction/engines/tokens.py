@@ -54,8 +54,8 @@ class PromptEncoder:
     def _encode(self, unrendered: Sequence[Document]) -> list[EncodedDocument]:
         documents = [self._render(document) for document in unrendered]
         begin = None if self._prefix is None else self._tokenizer.decode(self._prefix)
-        pairs = [[_pair(d.context, c) for c in d.continuations] for d in documents]
-        prompts = self._as_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
+        pairs = [[_split_spaces(d.context, c) for c in d.continuations] for d in documents]
+        prompts = self._encode_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
         bare = self._encode_texts({c for d in documents if not d.context for c in d.continuations})
         encoded = []
         for document, texts in zip(documents, pairs, strict=True):
@@ -74,7 +74,7 @@ class PromptEncoder:
         """The context of every document, to be continued; the last whole task is cached."""
         if any(document not in self._prompts for document in documents):
             texts = [self._render(d).context for d in documents]
-            of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
+            of_text = self._encode_prompts(set(texts), self._tokenizer.bos_token)
             prompts = [of_text[text] or self._require_prefix() for text in texts]
             for document, prompt in zip(documents, prompts, strict=True):
                 self._check_known(document, prompt)
@@ -162,7 +162,7 @@ class PromptEncoder:
     def _without_prefix(self, tokens: Tokens) -> Tokens:
         return tokens[1:] if tokens[:1] == (self._prefix,) else tokens
 
-    def _as_prompts(self, texts: Iterable[str], begin: str | None) -> dict[str, Tokens]:
+    def _encode_prompts(self, texts: Iterable[str], begin: str | None) -> dict[str, Tokens]:
         """Token ids with special tokens, except where the text itself begins with the beginning token's
         text."""
         begun = {text for text in texts if begin is not None and text.startswith(begin)}
@@ -176,7 +176,7 @@ class PromptEncoder:
         return dict(zip(listed, map(tuple, ids), strict=True))
 
 
-def _pair(context: str, continuation: str) -> tuple[str, str]:
+def _split_spaces(context: str, continuation: str) -> tuple[str, str]:
     """The context without its trailing spaces, which belong to the continuation; and the whole text."""
     return context.rstrip(), context + continuation
 

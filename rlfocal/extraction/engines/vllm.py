@@ -161,10 +161,10 @@ class VLLMEngine(TokenEngine):
         self._llm.reset_prefix_cache()
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
-        outputs = self._generate([r.prompt for r in requests], [self._parameters(r) for r in requests])
+        outputs = self._generate([r.prompt for r in requests], [self._make_parameters(r) for r in requests])
         return [read_output(r, output) for r, output in zip(requests, outputs, strict=True)]
 
-    def _parameters(self, request: Request) -> Any:
+    def _make_parameters(self, request: Request) -> Any:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
         if request.targets:
             options["logprob_token_ids"] = list(request.targets)
@@ -212,11 +212,11 @@ class VLLMEngine(TokenEngine):
         other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
         for first in range(N_PROBE_PROMPTS):
             prefix = tuple((7 * i + 3 + first) % vocabulary for i in range(length))
-            if likeliest := self._clearly_likeliest(prefix, len(end)):
+            if likeliest := self._find_clearly_likeliest(prefix, len(end)):
                 return prefix, [other, likeliest]
         return prefix, [other, end]
 
-    def _clearly_likeliest(self, prefix: Tokens, n: int) -> Tokens | None:
+    def _find_clearly_likeliest(self, prefix: Tokens, n: int) -> Tokens | None:
         """The n tokens that follow, each the likeliest; None if another token is nearly as likely."""
         options = {"temperature": 0, "max_tokens": n, "ignore_eos": True, "detokenize": False, "logprobs": 2}
         [output] = self._generate([prefix], [self._sampling_params(**options)])

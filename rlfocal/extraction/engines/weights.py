@@ -71,7 +71,7 @@ def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Ite
             ways.insert(0, "install what it asks for")
         raise InputError(
             f"model {model.model!r}: {backend} cannot load weights quantised by {method} on this machine; "
-            f"{', '.join([*ways, 'or give hf_repo other weights of the model'])} ({_first_line(error)})"
+            f"{', '.join([*ways, 'or give hf_repo other weights of the model'])} ({_take_first_line(error)})"
         ) from error
 
 
@@ -167,7 +167,7 @@ def check_complete(source: str, loading: Mapping[str, Any]) -> None:
             )
 
 
-def _first_line(error: Exception) -> str:
+def _take_first_line(error: Exception) -> str:
     """The error's message, without the lists that pydantic and vLLM add to it."""
     message = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
     return message.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")

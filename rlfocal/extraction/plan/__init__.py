@@ -132,8 +132,8 @@ def plan_pool(
     for model in pool.models:
         asked = [part for part in parts if part.benchmark.includes_model(model.model)]
         todo, unsure = _find_missing(model, asked, backend, committed)
-        models.append(_model_plan(model, asked, todo, gpu, price, taken))
-        faults = _faults(model, backend_of(model, backend), gpus) if todo else []
+        models.append(_plan_model(model, asked, todo, gpu, price, taken))
+        faults = _find_faults(model, backend_of(model, backend), gpus) if todo else []
         large = too_large(model, gpu) if todo else None
         notes += filter(None, [large, unsure, *faults])
         if todo and not (faults or model.is_closed):
@@ -226,7 +226,7 @@ def _find_missing(
     return todo, note if is_unsure else None
 
 
-def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
+def _find_faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     """Sentences on why the entry would not run here, as far as that shows; for a closed model, what its price
     counts."""
     if model.is_closed:
@@ -244,7 +244,7 @@ def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     return [f"{model.model}: needs {n} GPUs, more than {gpus}; it would not run"] if n > gpus else []
 
 
-def _workload_of(model: ModelSpec, part: PlanPart) -> Workload:
+def _find_workload(model: ModelSpec, part: PlanPart) -> Workload:
     """The workload of a part for a model that may think: each trace takes its whole budget, and choices are
     scored after it."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
@@ -263,7 +263,7 @@ def _workload_of(model: ModelSpec, part: PlanPart) -> Workload:
     )
 
 
-def _model_plan(
+def _plan_model(
     model: ModelSpec,
     parts: Sequence[PlanPart],
     todo: Sequence[PlanPart],
@@ -271,7 +271,7 @@ def _model_plan(
     price: float,
     taken: Mapping[PartitionKey, float],
 ) -> ModelPlan:
-    workloads = [_workload_of(model, part) for part in todo]
+    workloads = [_find_workload(model, part) for part in todo]
     partitions = sum(work.partitions for work in workloads)
     planned = hours_of(model, workloads, gpu)
     left = {id(part) for part in todo}
@@ -281,11 +281,11 @@ def _model_plan(
         if part.task is not None and id(part) not in left
     }
     ran = [key for key in keys if key in taken]
-    before = hours_of(model, [_workload_of(model, keys[key]) for key in ran], gpu)
+    before = hours_of(model, [_find_workload(model, keys[key]) for key in ran], gpu)
     measured, guessed = sum(taken[key] for key in ran), before.prefill + before.decode
     factor = measured / guessed if measured and guessed else 1.0
     hours = Hours(planned.prefill * factor, planned.decode * factor, planned.start)
-    weights, here = 0.0 if model.is_closed else weights_gb(model), _gb_here(model)
+    weights, here = 0.0 if model.is_closed else weights_gb(model), _find_gb_here(model)
     return ModelPlan(
         model=model.model,
         gpus=0 if model.is_closed else model.tensor_parallel,
@@ -307,7 +307,7 @@ def _model_plan(
     )
 
 
-def _gb_here(model: ModelSpec) -> float | None:
+def _find_gb_here(model: ModelSpec) -> float | None:
     try:
         return gb_here(model)
     except InputError:  # a plan says so itself

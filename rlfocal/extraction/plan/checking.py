@@ -16,7 +16,7 @@ from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
 from rlfocal.extraction.engines.tokens import ContextWindow, PromptEncoder, check_fits, max_length
-from rlfocal.extraction.estimate import GPU, too_large
+from rlfocal.extraction.estimate import GPU, prompt_text, too_large
 from rlfocal.extraction.gpus import driver_fault
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.downloads import files_of, gb_here
@@ -87,12 +87,12 @@ def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, 
     note_failure(lambda: find_file(pinned, "config.json"))
     config = note_failure(lambda: read_config(pinned)) or {}
     check.architecture = ", ".join(config.get("architectures") or ()) or None
-    note(_architecture_fault(model, config, backend))
+    note(_check_architecture(model, config, backend))
     note_failure(lambda: check_weights_for(backend, pinned))
-    tokenizer = note_failure(lambda: _checked_tokenizer(pinned))
+    tokenizer = note_failure(lambda: _open_tokenizer(pinned))
     if tokenizer is not None:
         check.tokenizer = type(tokenizer).__name__
-        check.context = pinned.context_length or note_failure(lambda: _context(config, tokenizer))
+        check.context = pinned.context_length or note_failure(lambda: _find_context(config, tokenizer))
         if check.context:
             check.longest = note_failure(
                 lambda: _find_longest_prompt(pinned, tokenizer, tasks, int(check.context or 0), note)
@@ -114,18 +114,18 @@ def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, 
     return check
 
 
-def _checked_tokenizer(model: ModelSpec) -> Any:
+def _open_tokenizer(model: ModelSpec) -> Any:
     checked = check_tokenizer(model)
     return tokenizer_of(model) if checked is None else checked.tokenizer
 
 
-def _context(config: dict[str, Any], tokenizer: Any) -> int:
+def _find_context(config: dict[str, Any], tokenizer: Any) -> int:
     from types import SimpleNamespace
 
     return max_length(SimpleNamespace(**config), tokenizer)
 
 
-def _architecture_fault(model: ModelSpec, config: dict[str, Any], backend: str) -> str | None:
+def _check_architecture(model: ModelSpec, config: dict[str, Any], backend: str) -> str | None:
     wanted = config.get("architectures") or []
     if backend not in ("vllm", "hf") or not wanted or model.trust_remote_code:
         return None
@@ -163,16 +163,16 @@ def _find_longest_prompt(
     window = ContextWindow(context, context - 1, model.truncation)
     longest = 0
     for task in tasks:
-        documents = sorted(task.documents, key=_size, reverse=True)[:PROMPTS_PER_TASK]
+        documents = sorted(task.documents, key=_count_bytes, reverse=True)[:PROMPTS_PER_TASK]
         try:
-            longest = max(longest, *_lengths(encoder, documents, task.sampling))
+            longest = max(longest, *_count_lengths(encoder, documents, task.sampling))
             check_fits(encoder, documents, task.sampling, window)
         except InputError as error:
             note(f"{model.model} on {task.benchmark}/{task.task}: {describe_error(error)}")
     return longest
 
 
-def _lengths(
+def _count_lengths(
     encoder: PromptEncoder, documents: Sequence[Document], sampling: SamplingSettings | None
 ) -> Iterator[int]:
     if sampling is not None:
@@ -182,9 +182,9 @@ def _lengths(
         yield len(prompt) + max(map(len, tails))
 
 
-def _size(document: Document) -> int:
-    prompt = document.context or "".join(text for _, text in document.messages or ())
-    return len(prompt.encode()) + max((len(choice.encode()) for choice in document.continuations), default=0)
+def _count_bytes(document: Document) -> int:
+    prompt = prompt_text(document).encode()
+    return len(prompt) + max((len(choice.encode()) for choice in document.continuations), default=0)
 
 
 def check_table(checks: Sequence[EntryCheck]) -> Table:

@@ -123,7 +123,7 @@ class Batch:
         else:
             for each in answered:
                 discard(each.folder)
-                self._send(_event(each, was_written=each.key in written))
+                self._send(_make_event(each, was_written=each.key in written))
 
     def _tell_failure(self, answered: list[AnsweredPartition], error: Exception) -> None:
         for each in answered:
@@ -137,7 +137,7 @@ def failure(key: PartitionKey, error: Exception) -> Failure:
     return event
 
 
-def _event(answered: AnsweredPartition, *, was_written: bool) -> Event:
+def _make_event(answered: AnsweredPartition, *, was_written: bool) -> Event:
     if not was_written:
         return ConcurrentPartition(*answered.key)
     extraction = answered.partition.extraction

@@ -125,8 +125,8 @@ def explain(error: BaseException) -> str:
     >>> explain(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
     True
     """
-    for cause in _causes(error):
-        if (advice := _advice(cause)) is not None:
+    for cause in _list_causes(error):
+        if (advice := _find_advice(cause)) is not None:
             return f"{advice} ({describe_error(cause)})"
     return describe_error(error)
 
@@ -147,13 +147,13 @@ def explain_timeout(seconds: float) -> str:
     return f"it took longer than its time limit of {seconds / 60:g} minutes; what it committed stays"
 
 
-def _advice(error: BaseException) -> str | None:
+def _find_advice(error: BaseException) -> str | None:
     message = str(error)
     of_sign = next((advice for sign, advice in FAILURE_SIGNS if sign in message), None)
     return MEMORY_ADVICE if of_sign is None and isinstance(error, MemoryError) else of_sign
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

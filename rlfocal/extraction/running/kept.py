@@ -56,7 +56,7 @@ class Shards:
     def read(self, doc_ids: Sequence[int], schema: pa.Schema) -> Shard | None:
         """The shard of exactly these documents; None if it is missing, damaged or from another run."""
         try:
-            content = self._file(doc_ids).read_bytes()
+            content = self._name_file(doc_ids).read_bytes()
         except OSError:
             return None
         digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
@@ -82,9 +82,9 @@ class Shards:
                     stream.write_table(table)
         with writing_to(self.folder):
             digest = hashlib.sha256(payload.getbuffer()).digest()
-            write_file(self._file(doc_ids), digest, payload.getbuffer(), durable=True)
+            write_file(self._name_file(doc_ids), digest, payload.getbuffer(), durable=True)
 
-    def _file(self, doc_ids: Sequence[int]) -> Path:
+    def _name_file(self, doc_ids: Sequence[int]) -> Path:
         return self.folder / f"{self.identity[:24]}-{doc_ids[0]}-{doc_ids[-1]}.arrow"
 
 
@@ -182,7 +182,7 @@ def find_kept(
     wanted = {document.doc_id for document in job.task.documents} - answered
     newest: dict[int, Mapping[str, Any]] = {}
     for stored in probed:
-        if stored["doc_id"] in wanted and _engine(stored) == _engine(first):
+        if stored["doc_id"] in wanted and _read_engine(stored) == _read_engine(first):
             newest.setdefault(stored["doc_id"], stored)
     answers = list(newest.values())
     shard = merge_shards([*whole, _read_probes(job, answers)])
@@ -192,7 +192,7 @@ def find_kept(
     )
 
 
-def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _read_engine(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The versions that gave answers, without the counts of their own responses."""
     return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
 

@@ -127,7 +127,7 @@ def _find_missing(
         wanted = [
             Job(
                 task,
-                _fingerprint(spec, weights, task, backend, tokenizer, committed.get(key)),
+                _find_fingerprint(spec, weights, task, backend, tokenizer, committed.get(key)),
                 replace_documents,
                 resolve_thinking(spec, task.thinking),
             )
@@ -152,7 +152,7 @@ def _find_missing(
     return MissingWork(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
 
 
-def _fingerprint(
+def _find_fingerprint(
     model: ModelSpec,
     weights: str,
     task: TaskDocuments,
@@ -171,7 +171,7 @@ def _fingerprint(
     current = fingerprint(model, weights, task, backend, digest, head)
     if there is None:
         return current
-    texts = [*CHECK_TEXTS, *_texts(task.documents[:TRIED_DOCUMENTS], unconditional=task.unconditional)]
+    texts = [*CHECK_TEXTS, *_list_texts(task.documents[:TRIED_DOCUMENTS], unconditional=task.unconditional)]
     for tokens, of_head in product({digest, None}, {head, None}):
         older = fingerprint(model, weights, task, backend, tokens, of_head)
         if there.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
@@ -190,13 +190,13 @@ def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: 
     if tokenizer is None:
         return None
     try:
-        tokenizer.check(model, _texts(task.documents, unconditional=task.unconditional))
+        tokenizer.check(model, _list_texts(task.documents, unconditional=task.unconditional))
     except InputError as error:
         return str(error)
     return None
 
 
-def _texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
+def _list_texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
     """The documents' prompts, each followed by its continuations; and these alone, if they are also scored
     after an empty prompt."""
     texts = []

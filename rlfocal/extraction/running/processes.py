@@ -125,7 +125,7 @@ class Processes:
             if last is not None or process.sentinel in ready:
                 del self._running[name]
                 _finish(connection, process)
-                ended[name] = self._stopped.get(name) or _reason(last, process.exitcode)
+                ended[name] = self._stopped.get(name) or _explain_end(last, process.exitcode)
             elif monotonic() >= self._until[name]:
                 del self._running[name]
                 _kill(process)
@@ -194,7 +194,7 @@ def start_fork_server(preload: Sequence[str]) -> None:
 def _fork_server(preload: Sequence[str]) -> Iterator[None]:
     """Runs the block so that a fork server started inside imports these modules, and ends with this
     process."""
-    with _starting, _main_hidden(), _fork_servers_environment(), _deaf_to_ctrl_c():
+    with _starting, _hide_main(), _fork_servers_environment(), _ignore_ctrl_c():
         multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, *preload])
         yield
 
@@ -231,7 +231,7 @@ def _kill(process: BaseProcess) -> None:
     process.join()
 
 
-def _reason(last: _JobEnd | None, exitcode: int | None) -> str | None:
+def _explain_end(last: _JobEnd | None, exitcode: int | None) -> str | None:
     if last is not None:
         return str(last) or None
     if exitcode is not None and exitcode < 0:
@@ -264,7 +264,7 @@ def _start(
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignore_ctrl_c() -> Iterator[None]:
     """Blocks SIGINT for processes started inside: the parent ends its children, so they print no
     tracebacks."""
     resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
@@ -276,7 +276,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _main_hidden() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Hides the caller's __main__ from children: importing it again could run a script twice."""
     main = sys.modules["__main__"]
     hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}

@@ -202,7 +202,7 @@ def run_extraction(
     )
     lasting = {budget.reason} if budget else set()
     lasting |= set() if seconds is None else {explain_timeout(seconds)}
-    outcomes = [_outcome(plan, ended.get(plan.model.model), lasting, events) for plan in plans]
+    outcomes = [_make_outcome(plan, ended.get(plan.model.model), lasting, events) for plan in plans]
     for gap in (gap for outcome in outcomes for gap in outcome.missing):
         if gap in refused or gap not in events:
             about = {"model": gap.model, "benchmark": gap.benchmark, "task": gap.task}
@@ -262,7 +262,7 @@ def find_gpus_of(backend: str) -> tuple[Device, ...]:
     return () if backend in ("openai", "chat") else find_gpus()
 
 
-def _outcome(
+def _make_outcome(
     plan: MissingWork, ended: str | None, lasting: Collection[str], events: Sequence[Event]
 ) -> ModelOutcome:
     """The outcome of one model: every partition is committed, skipped or missing.

@@ -94,13 +94,13 @@ class Extraction:
         """
         engine = start_engine(self.spec, self.backend, self.threads)
         if engine.slower is not None:
-            says = f"{engine.slower} ({self._slower_hours(engine)})"
+            says = f"{engine.slower} ({self._describe_slower_hours(engine)})"
             if self.stop_if_slower:
                 raise HopelessError(f"it {says}, and --stop-if-slower is given")
             print(f"slower: {self.model} {says}", file=sys.stderr, flush=True)
         return engine
 
-    def _slower_hours(self, engine: Engine) -> str:
+    def _describe_slower_hours(self, engine: Engine) -> str:
         """The planned hours of the jobs: each prompt read for each choice, and read once."""
         product = str(gpu_facts(engine.settings()).get("device_product", ""))
         gpu = gpu_of(product) or KNOWN_GPUS["H100"]
@@ -122,7 +122,7 @@ class Extraction:
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": _weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
+            "settings": _describe_weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 
@@ -193,7 +193,7 @@ def _run(
     return True
 
 
-def _weights(model: ModelSpec) -> dict[str, Any]:
+def _describe_weights(model: ModelSpec) -> dict[str, Any]:
     """The entry's description of its weights, with files and adapters where it names some."""
     on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
     return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top

@@ -12,17 +12,17 @@ def choice_documents(*, name: str, **_: object) -> DatasetDict:
     """The task's questions as its test split: question (the whole prompt), choices, label."""
     rows = [
         {"question": question.prompt, "choices": list(question.choices), "label": question.label}
-        for question in _questions(name)
+        for question in _find_questions(name)
     ]
     return DatasetDict({"test": Dataset.from_list(rows)})
 
 
 def answer_documents(*, name: str, **_: object) -> DatasetDict:
     """The task's word problems as its test split: question (the whole prompt), answer ending in `#### N`."""
-    rows = [{"question": question.prompt, "answer": question.answer} for question in _questions(name)]
+    rows = [{"question": question.prompt, "answer": question.answer} for question in _find_questions(name)]
     return DatasetDict({"test": Dataset.from_list(rows)})
 
 
-def _questions(name: str) -> list[Question]:
+def _find_questions(name: str) -> list[Question]:
     (task,) = (task for task in all_tasks() if task.name == name)
     return test_questions(task)

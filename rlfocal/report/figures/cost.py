@@ -39,7 +39,7 @@ SHAPES = ("diamond", "triangle-up", "cross", "triangle-down")
 def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     """The accuracy of the board's methods and models by their cost; None if nothing costs anything."""
     priced = board.is_priced
-    points = _points(board, priced)
+    points = _make_points(board, priced)
     if all(point["kind"] == SINGLES for point in points):
         return None
     within = [
@@ -51,7 +51,7 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
         if not priced or p.cost is not None
     ]
     points = [*within, *points]
-    front = _front(points)
+    front = _find_front(points)
     drawn = {point["name"] for point in points}
     wanted = [*([board.rival.method] if board.rival else []), board.baseline, BY_TASK]
     named_ones = [name for name in dict.fromkeys(wanted) if name in drawn]
@@ -136,7 +136,7 @@ def cost_scale(costs: Sequence[float]) -> alt.Scale:
     return alt.Scale(domain=[low - spare if low else -spare, high + spare], nice=False, zero=False)
 
 
-def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
+def _make_points(board: Board, priced: bool) -> list[dict[str, Any]]:
     """The points of the chart. The last are drawn on top: RL-Focal's methods."""
     points: list[dict[str, Any]] = [
         {"name": s.model, "kind": SINGLES} | _place(s.cost if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
@@ -160,7 +160,7 @@ def _place(paid: float | None, accuracy: float, stderr: float, n_asked: float) -
     }
 
 
-def _front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _find_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The points of the Pareto front, by rising cost: nothing else is both cheaper and more accurate."""
     front: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: (p["cost"], -p["accuracy"])):

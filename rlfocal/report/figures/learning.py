@@ -33,9 +33,9 @@ def learning(warehouse: Warehouse, board: Board) -> Figure | None:
     for standing in board.ours:
         for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
             title = TITLES.get(phase, phase)
-            panels.append(_panel(points, f"{standing.method}, {title}", "accuracy", phase))
+            panels.append(_draw_panel(points, f"{standing.method}, {title}", "accuracy", phase))
             if phase in ASKING:
-                panels.append(_panel(points, f"{standing.method}, models asked", "asked", phase))
+                panels.append(_draw_panel(points, f"{standing.method}, models asked", "asked", phase))
             ends.append(f"{standing.method} {phase} ends at {percent(points[-1]['accuracy'] / 100)} %")
     if not panels:
         return None
@@ -72,7 +72,7 @@ def _place(phase: str) -> int:
     return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
-def _panel(points: Sequence[dict[str, Any]], title: str, field: str, phase: str) -> alt.LayerChart:
+def _draw_panel(points: Sequence[dict[str, Any]], title: str, field: str, phase: str) -> alt.LayerChart:
     words = {"accuracy": "accuracy, %", "asked": "models asked"}[field]
     axis = "models that have answered" if phase == "stage" else "episode"
     colour = ACCENT if field == "accuracy" else BLUE

@@ -44,10 +44,10 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     if choice is None:
         return None
     points = [
-        *(_point(pool, models) for pool in choice.others),
-        *(_point(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
-        _point(choice.full, models, "all models"),
-        _point(choice.best, models, "best in hindsight"),
+        *(_plot(pool, models) for pool in choice.others),
+        *(_plot(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
+        _plot(choice.full, models, "all models"),
+        _plot(choice.best, models, "best in hindsight"),
     ]
     points = [p for p in points if p["d"] is not None and p["a"] is not None]
     if not points:
@@ -73,7 +73,7 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     )
 
 
-def _point(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
+def _plot(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
     """The point of one pool.
 
     There are thousands, so common fields are left out, and members are positions in `models`.

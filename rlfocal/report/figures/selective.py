@@ -25,7 +25,7 @@ MIN_COVERAGE = 0.02
 @board_figure(place=4)
 def selective(warehouse: Warehouse, board: Board) -> Figure | None:
     """The error by coverage; None where no answer has a probability."""
-    curves = dict(_curves(warehouse, board))
+    curves = dict(_make_curves(warehouse, board))
     if not curves:
         return None
     ours = [name for name in curves if name in {s.method for s in board.ours}]
@@ -66,7 +66,7 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
     )
 
 
-def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
+def _make_curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
     """The curves of RL-Focal's methods, the baseline and the best rival, if their answers have
     probabilities.
     """

@@ -134,14 +134,14 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
 
 def parse_json(content: bytes) -> Any:
     """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
-    value = json.loads(content, object_pairs_hook=_unique)
+    value = json.loads(content, object_pairs_hook=_refuse_duplicates)
     if b"\\ud" in content.lower():
         # Half a surrogate pair is not text.
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object as a dict.
 
     Raises ValueError for a duplicate key, because readers disagree on which value counts.

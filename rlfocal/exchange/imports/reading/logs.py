@@ -90,7 +90,7 @@ def find_logs(
     )
     names = {str(Path(before)): after for before, after in (names or {}).items()}
     logs = [_log(path, model, names) for path in files]
-    there = {name for log in logs if (name := _model_name(log.run, log.path))}
+    there = {name for log in logs if (name := _find_model_name(log.run, log.path))}
     places = {str(place) for log in logs for place in (log.path, *log.path.parents)}
     for lost in names.keys() - there - places:
         models, folders = (", ".join(sorted(named)) for named in (there, {str(p.parent) for p in files}))
@@ -140,9 +140,9 @@ def _log(path: Path, model: str | None, names: Mapping[str, str]) -> Log:
     groups = match.groupdict()
     # Splits of the hub's data sets are dates, and `latest`, which sorts after them.
     date = groups.get("date") or path.parent.name
-    run = _results(path, date) if "date" in groups else {}
+    run = _read_results(path, date) if "date" in groups else {}
     own = {str(place) for place in (path, *path.parents)} & names.keys()
-    name = model or (names[max(own, key=len)] if own else _model_name(run, path))
+    name = model or (names[max(own, key=len)] if own else _find_model_name(run, path))
     if not name:
         raise InputError(
             f"{path}: there is no results_{date}.json with a model_name next to it; give --model NAME, or "
@@ -152,7 +152,7 @@ def _log(path: Path, model: str | None, names: Mapping[str, str]) -> Log:
     return Log(path, groups["task"], date, name, run)
 
 
-def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
+def _find_model_name(run: Mapping[str, Any], path: Path) -> str | None:
     if name := run.get("model_name"):
         if not isinstance(name, str):
             raise InputError(f"{path}: the model_name of its run is not text but {name!r:.60}")
@@ -164,7 +164,7 @@ def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
     return configured.replace("__", "/", 1) if configured else None
 
 
-def _results(samples: Path, date: str) -> Mapping[str, Any]:
+def _read_results(samples: Path, date: str) -> Mapping[str, Any]:
     for path in sorted(samples.parent.glob(f"*_{date}.json*")):
         if path.name.startswith("samples_") or plain_suffix(path) != ".json":
             continue

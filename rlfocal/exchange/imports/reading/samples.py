@@ -67,7 +67,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
     grades an answer's form; else the first counts. Raises InputError for a broken line or file, and for a
     document that not every filter has.
     """
-    read = {".parquet": _parquet, ".json": _json}.get(plain_suffix(path), read_jsonl)
+    read = {".parquet": _read_parquet_rows, ".json": _read_json_rows}.get(plain_suffix(path), read_jsonl)
     documents: dict[str, dict[str, int]] = {}
     kept: list[tuple[int, Row]] = []
     chosen = ""
@@ -100,7 +100,7 @@ def sample(row: Row, config: Row) -> LoggedSample:
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
-    arguments = [_list(given, "arg_") for given in _list(row["arguments"], "gen_args_")]
+    arguments = [_read_list(given, "arg_") for given in _read_list(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if not isinstance(responses, list) or len(arguments) != len(responses):
         raise ValueError(f"{len(responses)} resps for {len(arguments)} requests")
@@ -111,19 +111,19 @@ def sample(row: Row, config: Row) -> LoggedSample:
     if len(arguments[0]) == 1:
         raise UnsupportedTaskError("neither choices nor generated answers")
     prompt = read_prompt(arguments[0][0])
-    common = {"doc_hash": doc_hash, "question": _question(config.get("doc_to_text"), doc, prompt)}
+    common = {"doc_hash": doc_hash, "question": _render_question(config.get("doc_to_text"), doc, prompt)}
     if isinstance(arguments[0][1], Mapping):
         if len(arguments) > 1:
             raise UnsupportedTaskError("several generated texts a document, each of another prompt")
-        metric = _metric(row)
+        metric = _find_metric(row)
         answer, document = (
             None if metric is None else _read_answer(row, metric, responses[0]),
-            {"gold": _gold(row)},
+            {"gold": _read_gold(row)},
         )
         return LoggedSample(doc_id, common | document, [], answer, metric, prompt, ())
     if len(arguments) < 2 or any(len(each) != 2 for each in arguments):
         raise UnsupportedTaskError("neither choices nor generated answers")
-    document, scores = _choices(row, doc, arguments, responses, config)
+    document, scores = _read_choices(row, doc, arguments, responses, config)
     continuations = tuple(str(each) for _, each in arguments[: len(document["choices"])])
     metric = None if row.get("acc") is None else "acc"
     return LoggedSample(doc_id, common | document, scores, None, metric, prompt, continuations)
@@ -139,7 +139,7 @@ def read_prompt(value: Any) -> str | Messages:
     if isinstance(single, str):
         listed = _parse_json(single) if single.lstrip().startswith("[{") else None
     if isinstance(listed, list) and listed and all(isinstance(m, Mapping) and "role" in m for m in listed):
-        return tuple((str(message["role"]), _content(message.get("content"))) for message in listed)
+        return tuple((str(message["role"]), _read_content(message.get("content"))) for message in listed)
     if not isinstance(single, str):
         raise ValueError(f"the prompt {value!r:.60} is neither text nor a chat's messages")
     return single
@@ -152,13 +152,13 @@ def _parse_json(text: str) -> Any:
         return None
 
 
-def _content(value: Any) -> str:
+def _read_content(value: Any) -> str:
     """The text of a message, whose content may be in parts."""
     parts = value if isinstance(value, list) else [value]
     return "".join(part if isinstance(part, str) else str((part or {}).get("text", "")) for part in parts)
 
 
-def _choices(
+def _read_choices(
     row: Row,
     doc: Row,
     arguments: Sequence[Sequence[Any]],
@@ -177,15 +177,15 @@ def _choices(
     delimiter = str(config.get("target_delimiter", " "))
     choices = [continuation.removeprefix(delimiter) for _, continuation in arguments[:n]]
     scored = [response[0] for response in responses[:n]]
-    logprobs = [_logprob(logprob) for logprob, _ in scored]
+    logprobs = [_read_logprob(logprob) for logprob, _ in scored]
     greedy = [{"True": True, "False": False}[str(is_greedy)] for _, is_greedy in scored]
-    label = _label(row, doc, choices, logprobs, config)
-    gold = choices[label] if label >= 0 else _target(row)
+    label = _read_label(row, doc, choices, logprobs, config)
+    gold = choices[label] if label >= 0 else _read_target(row)
     document = {"label": label, "choices": choices, "gold": gold}
     return document, [{"choice_logprobs": logprobs, "is_greedy": greedy}]
 
 
-def _logprob(value: Any) -> float:
+def _read_logprob(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"the log-prob {value!r:.60} is not a number")
     if (number := float(value)) > _SCORE_ROUNDING:
@@ -193,12 +193,12 @@ def _logprob(value: Any) -> float:
     return number
 
 
-def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float], config: Row) -> int:
+def _read_label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float], config: Row) -> int:
     """The index of the right choice; -1 where the target is none.
 
     In a log, an index and a text look alike.
     """
-    target = _target(row)
+    target = _read_target(row)
     as_index = int(target) if target.isdecimal() and int(target) < len(choices) else -1
     as_text = choices.index(target) if target in choices else -1
     field = config.get("doc_to_target")
@@ -220,7 +220,7 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
     )
 
 
-def _metric(row: Row) -> str | None:
+def _find_metric(row: Row) -> str | None:
     """The metric of GRADE_METRICS that grades a generated answer: the first that the row has."""
     named = next((name for name in GRADE_METRICS if row.get(name) is not None), None)
     metrics = row.get("metrics")
@@ -241,9 +241,9 @@ def _read_answer(row: Row, metric: str, response: Any) -> LoggedAnswer:
     )
 
 
-def _gold(row: Row) -> str:
+def _read_gold(row: Row) -> str:
     """The canonical gold answer: of several aliases, the first."""
-    target = _target(row)
+    target = _read_target(row)
     if target.startswith("["):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             aliases = literal_eval(target)
@@ -252,14 +252,14 @@ def _gold(row: Row) -> str:
     return gold or UNKNOWN_GOLD
 
 
-def _target(row: Row) -> str:
+def _read_target(row: Row) -> str:
     target = row["target"]
     if isinstance(target, bool) or not isinstance(target, str | int | float | list):
         raise ValueError(f"target {target!r:.60} is not text")
     return str(target)
 
 
-def _list(value: Any, prefix: str) -> list[Any]:
+def _read_list(value: Any, prefix: str) -> list[Any]:
     """The items of a list that lm-eval stored as the fields `arg_0`, `arg_1`, ..., which give each file one
     schema."""
     if not isinstance(value, Mapping):
@@ -268,7 +268,7 @@ def _list(value: Any, prefix: str) -> list[Any]:
     return [value[name] for name in names if value[name] is not None]
 
 
-def _question(template: Any, doc: Row, prompt: str | Messages) -> str:
+def _render_question(template: Any, doc: Row, prompt: str | Messages) -> str:
     """The document's own part of the prompt, by the task's template.
 
     Where that fails: the prompt, or its last message.
@@ -299,7 +299,7 @@ def _compile(template: str) -> Any:
     return environment.from_string(template)
 
 
-def _json(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_json_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Rows of earlier versions of lm-eval, which wrote one list, or lines in a file named .json."""
     with open_plain(path) as file:
         is_list = file.read(64).lstrip().startswith(b"[")
@@ -312,7 +312,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
         yield number, row
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

@@ -127,7 +127,7 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
     rows = _READERS[form](path)
     if form != ".jsonl":
         return RawTable(str(path), rows.column_names, rows, False)
-    return RawTable(str(path), _json_keys(scratch, rows, path), rows, True)
+    return RawTable(str(path), _list_keys(scratch, rows, path), rows, True)
 
 
 def _read_parts(folder: Path) -> pa.Table:
@@ -335,7 +335,7 @@ def csv_columns(path: Path) -> pa.Table:
 def _read_csv(path: Path, block: int) -> pa.Table:
     # One thread, because only then does an error say which row it is in.
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
-    mark = _delimiter(path)
+    mark = _find_delimiter(path)
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter=mark)
     header = pyarrow.csv.open_csv(path, read, parse).schema.names
     text = dict.fromkeys(header, pa.string())
@@ -344,7 +344,7 @@ def _read_csv(path: Path, block: int) -> pa.Table:
     return table if mark == "," else _read_decimal_commas(table)
 
 
-def _delimiter(path: Path) -> str:
+def _find_delimiter(path: Path) -> str:
     """The delimiter of a CSV file: Excel writes semicolons where commas are decimal."""
     with open_plain(path) as file:
         header = file.readline(_CSV_BLOCK_BYTES[0])
@@ -361,7 +361,7 @@ def _read_decimal_commas(table: pa.Table) -> pa.Table:
     return table
 
 
-def _lines(path: Path) -> pa.Table:
+def _read_lines(path: Path) -> pa.Table:
     try:
         with open_plain(path) as file:
             lines = io.TextIOWrapper(file, encoding="utf-8-sig").read().split("\n")
@@ -371,7 +371,7 @@ def _lines(path: Path) -> pa.Table:
     return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
 
 
-def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
+def _list_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
     """The keys of all lines. Raises InputError for a line that is no JSON object or has a key twice."""
     scratch.register("lines", lines)
     broken = scratch.execute(
@@ -423,7 +423,7 @@ _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": parquet_columns,
     ".csv": csv_columns,
-    ".jsonl": _lines,
+    ".jsonl": _read_lines,
     ".tsv": csv_columns,
     ".feather": arrow_columns,
     ".arrow": arrow_columns,
