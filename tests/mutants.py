@@ -134,6 +134,8 @@ MUTANTS = (
         "methods/test_online_learning.py::test_a_model_that_is_hardly_ever_asked_is_found_once_it_is_the_best"),
     Mutant("what was learned always decides", "rlfocal/methods/fallback.py",
         "gain.sum() > max(of_zero, margin) * error", "gain.sum() > -99 * error", "methods/test_fallback.py"),
+    Mutant("the start decides where one model is as good", "rlfocal/methods/fallback.py",
+        "start_rewards.sum() > alone", "start_rewards.sum() >= alone", "methods/test_fallback.py"),
     Mutant("shuffled labels are learned from", "rlfocal/methods/fallback.py",
         "0.0 if is_clear.any() else SHUFFLED_MARGIN", "0.0", "methods/test_fallback.py"),
     Mutant("graded answers are routed to one model", "rlfocal/methods/learning/routed.py",

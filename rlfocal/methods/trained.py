@@ -50,15 +50,8 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 
 def recipe(method: str, settings: Any) -> str:
-    """A text that changes whenever the variant's agents would be trained differently.
-
-    Settings that are newer than the revision count once they differ from their defaults.
-    """
-    own, default = asdict(settings), type(settings)()
-    for name in getattr(settings, "later", ()):
-        if own[name] == getattr(default, name):
-            del own[name]
-    return json.dumps([settings.revision, own])
+    """A text that changes whenever the variant's agents would be trained differently."""
+    return json.dumps([settings.revision, asdict(settings)])
 
 
 def online_recipe(method: str) -> str:

@@ -12,7 +12,14 @@ from support.agents_data import random_dataset, skilled, stream
 
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, Decisions, decide
-from rlfocal.methods.fallback import Deciding, choose_fallback, is_ahead, may_come_ahead, needed_margin
+from rlfocal.methods.fallback import (
+    Deciding,
+    choose_base,
+    choose_fallback,
+    is_ahead,
+    may_come_ahead,
+    needed_margin,
+)
 from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
 from rlfocal.methods.rl_focal.candidates import _accuracies
 from rlfocal.methods.rl_focal.config import RLFocalConfig
@@ -241,6 +248,15 @@ def test_a_clear_gain_decides_and_passes_its_level_on() -> None:
     chosen = [choose_fallback(("a", "b", "c"), earned.astype(float)) for earned in fits]
     assert chosen.count("c") > 90
     assert choose_fallback(("a", "b"), np.zeros((2, 0))) == "a"
+
+
+def test_the_start_has_to_earn_more_than_one_model() -> None:
+    """On a tie and without documents the simpler one decides, which costs less."""
+    one, both = np.array([1.0, 0.0, 1.0]), np.array([1.0, 1.0, 0.0])
+    assert choose_base("one", "start", np.stack([one, both + 0.1])) == "start"
+    assert choose_base("one", "start", np.stack([one, both - 0.1])) == "one"
+    assert choose_base("one", "start", np.stack([one, both])) == "one"
+    assert choose_base("one", "start", np.zeros((2, 0))) == "one"
 
 
 def test_labels_that_tell_nothing_ask_for_more() -> None:

@@ -123,7 +123,7 @@ class GatedConfig(PoolConfig):
     """The number of gradient steps. On MMLU and BBH, twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
     """The largest number of train documents in a gradient step."""
-    revision: ClassVar[int] = 5
+    revision: ClassVar[int] = 6
 
 
 @checked
@@ -225,7 +225,7 @@ class RLFocalConfig(PoolConfig):
     """The share of the core's learning rate that online learning uses (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
-    revision: ClassVar[int] = 11
+    revision: ClassVar[int] = 12
     online_revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:

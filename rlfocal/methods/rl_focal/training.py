@@ -18,7 +18,7 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
-from rlfocal.methods.fallback import Deciding, choose_fallback, may_come_ahead, needed_margin
+from rlfocal.methods.fallback import Deciding, choose_base, choose_fallback, may_come_ahead, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, use_one_thread
 from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, select_tensors
@@ -198,8 +198,8 @@ def fit_and_choose(
             if learned is not None:
                 earned = np.concatenate([earned, learned], axis=1)
                 chosen = _choose(names, earned[-1], margin)
-        # Within a budget decides what decides without one, or a simpler pool that earned more.
-        allowed = [chosen] if chosen == names[0] else list(names[1 : names.index(chosen) + 1])
+        # Within a budget decides what decides without one, or a simpler policy that earned more.
+        allowed = names[: names.index(chosen) + 1]
         worth = earned[:, [names.index(name) for name in allowed]].mean(axis=2)
         kept = [*(allowed[at] for at in worth[:-1].argmax(axis=1)), chosen]
     report(1.0)
@@ -210,10 +210,10 @@ def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Decidi
     """The policy that decides, from the rewards (J, T) of best single, start, constant pool and learned
     agents.
 
-    The start is the prior: on few documents it decides, rather than the best single model or what was
-    trained. Going back to one model is no step upwards, and does not use up the level of such steps.
+    The start is the prior of what was trained. Choosing between it and one model is no step upwards, and does
+    not use up the level of such steps.
     """
-    base = choose_fallback((START_POLICY, names[0]), rewards[[1, 0]], margin)
+    base = choose_base(names[0], START_POLICY, rewards[:2])
     kept = [names.index(base), *range(2, len(names))]
     return choose_fallback([names[at] for at in kept], rewards[kept], margin)
 

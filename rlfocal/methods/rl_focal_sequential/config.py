@@ -90,10 +90,8 @@ class SequentialConfig:
     train."""
     gate_directions: NonNegativeInt = 4
     """The number of first principal directions along which the models' weights may shift."""
-    revision: ClassVar[int] = 12
+    revision: ClassVar[int] = 13
     online_revision: ClassVar[int] = 2
-    later: ClassVar[tuple[str, ...]] = ("abstention_price",)
-    """Settings that are newer than the revision. With their defaults, agents are as before."""
 
     @property
     def worth_of_abstaining(self) -> float:

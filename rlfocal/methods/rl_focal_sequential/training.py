@@ -15,7 +15,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import Episode
-from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
+from rlfocal.methods.fallback import Deciding, choose_base, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
 from rlfocal.methods.learning.networks import use_one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
@@ -181,8 +181,8 @@ class StagedTraining(NamedTuple):
 
         `rewards` (K, T) are those of the learned policy, and `fold` (T,) is where each document was held out.
         The learned policy decides where the last stage clearly earns more than the most accurate model, and
-        on average more than the start. Else the start decides, unless the most accurate model is clearly
-        better than it. At smaller sizes the highest mean decides among policies that are no less simple.
+        on average more than the start. Else the start or the most accurate model decides, whichever earns
+        more. At smaller sizes the highest mean decides among policies that are no less simple.
         """
         alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
@@ -191,7 +191,7 @@ class StagedTraining(NamedTuple):
         margin, size = needed_margin(self.train_rows), tried.start.size
         base = alone
         if size > 1:
-            base = choose_fallback((start, alone), np.stack([worth[start], worth[alone]]), margin)
+            base = choose_base(alone, start, np.stack([worth[alone], worth[start]]))
         chosen = choose_fallback((alone, learned), np.stack([worth[alone], rewards[-1]]), margin)
         deciding: list[Deciding] = []
         for stage, most in enumerate(sizes):
