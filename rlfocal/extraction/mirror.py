@@ -141,7 +141,7 @@ def _check_revision(folder: Path, repo: str, revision: str) -> None:
 
 
 def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:
-    """Every split as the hub has it."""
+    """Every split as the hub, or another mirror (`source`), has it."""
     import datasets
 
     repo, config = want.dataset

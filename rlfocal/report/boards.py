@@ -153,9 +153,9 @@ def documents(
     """The test documents of a board, as a random sample where there are many; None if none was decided.
 
     `boards`: how many the page has. Texts of confidential documents are left out unless `confidential`. The
-    keys of a document: `c`, whether it has choices; `s`, the answer of each model (-1: none); `p`, percents
-    of each answer by each model; `y`, the right one, or -1 if no model gave it; `f`, by method, the models it
-    asked (by rounds), its answer, whether that is right, and its probability.
+    keys of a document: `i`, its id; `t`, its task's position; `c`, whether it has choices; `s`, each model's
+    answer (-1: none); `p`, percents of answers by model; `y`, the right one (-1: no model's); `f`, by method,
+    the models it asked by rounds, its answer, whether it is right, its probability; if shown, texts `q, a, g`.
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.rows for run in standing.runs][:1]

@@ -221,7 +221,7 @@ def _read_label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[f
 
 
 def _find_metric(row: Row) -> str | None:
-    """The metric of GRADE_METRICS that grades a generated answer: the first that the row has."""
+    """The metric that grades a generated answer: the first of GRADE_METRICS in the row, else its only one."""
     named = next((name for name in GRADE_METRICS if row.get(name) is not None), None)
     metrics = row.get("metrics")
     alone = metrics[0] if isinstance(metrics, list) and len(metrics) == 1 else None
