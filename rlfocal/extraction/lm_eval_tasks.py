@@ -146,7 +146,7 @@ def stock_tasks() -> dict[str, Path]:
 
 @contextlib.contextmanager
 def deterministic_loading() -> Iterator[Path]:
-    """Loads without progress bars, hints or cached `map` results, and with global randomness as at the start.
+    """Loads without progress bars, hints or cached `map` results, and with `random` at the same seed.
 
     Yields a temporary folder for what must not be cached.
     """

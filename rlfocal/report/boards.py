@@ -155,7 +155,7 @@ def documents(
     `boards`: how many the page has. Texts of confidential documents are left out unless `confidential`. The
     keys of a document: `i`, its id; `t`, its task's position; `c`, whether it has choices; `s`, each model's
     answer (-1: none); `p`, percents of answers by model; `y`, the right one (-1: no model's); `f`, by method,
-    the models it asked by rounds, its answer, whether it is right, its probability; if shown, texts `q, a, g`.
+    the models it asked by rounds, its answer, whether it is right, its probability; `q`, `a`, `g`: texts.
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.rows for run in standing.runs][:1]
