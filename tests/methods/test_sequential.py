@@ -180,6 +180,14 @@ def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chos
     assert (decide(agents, lone.test).predictions == 0).all()
 
 
+def test_the_first_places_are_those_of_the_whole_order() -> None:
+    whole = asking_order(CHOICES, SMALL)
+    for places in range(1, len(whole) + 1):
+        first = asking_order(CHOICES, SMALL, places)
+        assert first[:places] == whole[:places]
+        assert sorted(first) == sorted(whole)
+
+
 @pytest.mark.parametrize("copied", [[0, 1, 2], pytest.param([0, 0, 0], marks=pytest.mark.slow)])
 def test_a_redundant_half_is_not_asked(copied: list[int]) -> None:
     """Copies of good models, and copies of a bad one."""

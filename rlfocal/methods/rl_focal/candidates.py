@@ -282,7 +282,7 @@ def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) 
     for rest, out in split_folds(fold):
         fitted, tested = train.take(rest), train.take(out)
         if n <= MAX_NESTED_DOCUMENTS:
-            order = np.array(asking_order(fitted, SequentialConfig()))[: tried.most]
+            order = np.array(asking_order(fitted, SequentialConfig(), tried.most))[: tried.most]
         singles = _accuracies(fitted, tasks).argmax(axis=1)
         place = {task: 1 + at for at, task in enumerate(tasks)}
         asked = singles[[place.get(task, 0) for task in tested.tasks.tolist()]]

@@ -230,11 +230,11 @@ _MAX_STARTS = 4
 """The most models of the price-accuracy front from which an order may start."""
 
 
-def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
+def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | None = None) -> Order:
     """The asking order: by falling train accuracy, ties by `order_by_answers`.
 
     With choices, the best models after the first are ordered by what each adds to those before it. Copies of
-    another model come last.
+    another model come last. `places`: only so many first places are needed, and later ones go by accuracy.
     """
     firsts: list[int] = []
     copies: list[int] = []
@@ -243,31 +243,34 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
     if train_rows.kind == "choices":
         some = train_rows.take(select_comparison_rows(len(train_rows)))
         firsts = [
-            *order_by_gain(some, firsts[:_MAX_WEIGHED_MODELS], config),
+            *order_by_gain(some, firsts[:_MAX_WEIGHED_MODELS], config, places),
             *firsts[_MAX_WEIGHED_MODELS:],
         ]
     return (*firsts, *copies)
 
 
-def order_by_gain(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
+def order_by_gain(
+    rows: Dataset, models: Sequence[int], config: SequentialConfig, places: int | None = None
+) -> list[int]:
     """The models after the first of `models`, ordered by greedy forward selection; the first is the only one
     that most documents ask.
 
-    The next model is the first whose log-linear ensemble with those before gives held-out labels the highest
-    log-likelihood, or one within a standard error of it. Otherwise the choice of folds would decide.
+    Selection ends once `places` are filled; the other models follow as given. The next model is the first
+    whose log-linear ensemble with those before gives held-out labels the highest log-likelihood, or one
+    within a standard error of it. Otherwise the choice of folds would decide.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
     part = torch.from_numpy(folds(rows, _N_FOLDS))
-    while ahead:
+    while len(ahead) > 1 and (places is None or len(order) < places):
         teams = [[*order, model] for model in ahead]
         gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)
         short = (gives[gives.sum(1).argmax()] - gives).numpy()
         is_best = short.mean(axis=1) <= short.std(axis=1) / len(rows) ** 0.5
         order.append(ahead.pop(int(is_best.argmax())))
-    return order
+    return order + ahead
 
 
 def _held_out_log_score(
