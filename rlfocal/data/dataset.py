@@ -141,6 +141,30 @@ class Dataset:
         given = np.take_along_axis(self.probs, np.maximum(self.labels, 0)[:, None, None], axis=2)[:, :, 0]
         return np.where(self.labels[:, None] >= 0, given, 0.0)
 
+    def rank_models(self) -> Ints:
+        """(N,) the models' positions by falling accuracy; ties: by a digest of their answers.
+
+        So no fit depends on models' names or places.
+        """
+        right = self.correct.sum(axis=0).tolist()
+        tied = [model for model, n in enumerate(right) if right.count(n) > 1]
+        digests = {model: self._digest_answers(model) for model in tied}
+        return np.array(sorted(range(len(right)), key=lambda model: (-right[model], digests.get(model, ""))))
+
+    def _digest_answers(self, model: int) -> str:
+        digest = sha256()
+        if self.slots:  # their numbers depend on the other models
+            given = zip(self.slots, self.probs[:, model].tolist(), strict=True)
+            texts = [
+                sorted((text, p) for text, p in zip(slots, probs, strict=False) if p)
+                for slots, probs in given
+            ]
+            digest.update(repr(texts).encode())
+        else:
+            digest.update(np.ascontiguousarray(self.probs[:, model]).tobytes())
+            digest.update(np.ascontiguousarray(self.predictions[:, model]).tobytes())
+        return digest.hexdigest()
+
     def rows(self, keep: Bools) -> Dataset:
         """The documents where `keep` (T,) is true."""
         return self.take(np.flatnonzero(keep))

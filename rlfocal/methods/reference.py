@@ -58,10 +58,12 @@ class FixedModel(MethodBase):
 )
 @dataclass(frozen=True)
 class BestSingleModel(MethodBase):
-    """The single model with the most right train answers; ties: the alphabetically first."""
+    """The single model with the most right train answers; ties as `Dataset.rank_models` says."""
+
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FixedModel]:
-        return [FixedModel(train.models[int(train.correct.sum(axis=0).argmax())])]
+        return [FixedModel(train.models[train.rank_models()[0]])]
 
 
 @register(Entry("plurality", "all", "what most models predict", role="reference", reads=("outputs",)))

@@ -12,6 +12,7 @@ from support.agents_data import random_dataset, skilled, stream
 
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, Decisions, decide
+from rlfocal.methods import make_method
 from rlfocal.methods.fallback import (
     Deciding,
     choose_base,
@@ -257,6 +258,23 @@ def test_the_start_has_to_earn_more_than_one_model() -> None:
     assert choose_base("one", "start", np.stack([one, both - 0.1])) == "one"
     assert choose_base("one", "start", np.stack([one, both])) == "one"
     assert choose_base("one", "start", np.zeros((2, 0))) == "one"
+
+
+@each_method
+def test_one_model_alone_is_the_best_single_one_where_several_are_as_accurate(method: str) -> None:
+    """Three models of the same accuracy that are wrong together, under three sets of names."""
+    labels = np.random.default_rng(0).integers(0, 4, 40)
+    said = np.repeat(np.where(np.arange(40) % 4 == 0, (labels + 1) % 4, labels)[:, None], 3, axis=1)
+    said[:4] = (labels[:4, None] + 1 + np.arange(3)) % 4
+    rows = stream(said, labels, 4)
+    chosen = set()
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        moved = replace(rows.reorder(np.array(order)), models=("a", "b", "c"))
+        [best] = make_method("best_single").fit(moved, [0])
+        asked = decide(fit(method, moved), moved).pools
+        np.testing.assert_array_equal(asked, decide(best, moved).pools)
+        chosen.add(order[int(asked[0].argmax())])
+    assert len(chosen) == 1
 
 
 def test_labels_that_tell_nothing_ask_for_more() -> None:

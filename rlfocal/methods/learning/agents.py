@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -164,29 +163,6 @@ def check_train(train: Dataset) -> None:
         raise InputError(
             f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
         )
-
-
-def order_by_answers(train: Dataset) -> Ints:
-    """(N,) the models' positions by falling accuracy on train; ties: by a digest of their answers.
-
-    So no fit depends on models' names or places.
-    """
-    digests = []
-    for model in range(len(train.models)):
-        digest = sha256()
-        if train.slots:  # their numbers depend on the other models
-            given = zip(train.slots, train.probs[:, model].tolist(), strict=True)
-            texts = [
-                sorted((text, p) for text, p in zip(slots, probs, strict=False) if p)
-                for slots, probs in given
-            ]
-            digest.update(repr(texts).encode())
-        else:
-            digest.update(np.ascontiguousarray(train.probs[:, model]).tobytes())
-            digest.update(np.ascontiguousarray(train.predictions[:, model]).tobytes())
-        digests.append(digest.hexdigest())
-    right = train.correct.sum(axis=0).tolist()
-    return np.array(sorted(range(len(digests)), key=lambda model: (-right[model], digests[model])))
 
 
 def refuse_broken(documents: Dataset) -> None:

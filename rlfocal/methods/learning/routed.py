@@ -22,7 +22,6 @@ from rlfocal.methods.learning.agents import (
     Tracker,
     TrainedAgents,
     check_train,
-    order_by_answers,
     refuse_broken,
 )
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
@@ -140,9 +139,9 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     names: tuple[Deciding, ...] = ("best single", "best single per question")
     kept = choose_fallback(names, _decide_out_of_fold(train, rows, right, ridge))
     if kept == names[0]:
-        # Shares of right answers alone; ties go as `order_by_answers` says.
+        # Shares of right answers alone; ties go as `rank_models` says.
         weights[1:] = 0.0
-        weights[0] = right.mean(axis=0) - 1e-6 * np.argsort(order_by_answers(train))
+        weights[0] = right.mean(axis=0) - 1e-6 * np.argsort(train.rank_models())
     agents = RoutedAgents(
         method="", benchmark=train.benchmark, kind=train.kind, models=train.models, seed=0,
         snapshot=train.snapshot, history=(), config=config, queries=queries, tasks=tasks,

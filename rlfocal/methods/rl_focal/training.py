@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
 from rlfocal.methods.fallback import Deciding, choose_base, choose_fallback, may_come_ahead, needed_margin
-from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
+from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, use_one_thread
 from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, select_tensors
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
@@ -117,7 +117,7 @@ def prepare(
     as `check_train` does.
     """
     check_train(train_rows)
-    order = order_by_answers(train_rows)
+    order = train_rows.rank_models()
     rows = train_rows.reorder(order)
     questions = fit_questions(rows, config) if questions is None else questions
     sizes, shape = network_sizes(rows, config, questions), config.shape

@@ -18,7 +18,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import least_enough
-from rlfocal.methods.learning.agents import order_by_answers
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.observations import QuestionFeatures, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
@@ -231,14 +230,14 @@ _MAX_STARTS = 4
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | None = None) -> Order:
-    """The asking order: by falling train accuracy, ties by `order_by_answers`.
+    """The asking order: by falling train accuracy, ties by `rank_models`.
 
     With choices, the best models after the first are ordered by what each adds to those before it. Copies of
     another model come last. `places`: only so many first places are needed, and later ones go by accuracy.
     """
     firsts: list[int] = []
     copies: list[int] = []
-    for model in order_by_answers(train_rows).tolist():
+    for model in train_rows.rank_models().tolist():
         (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
     if train_rows.kind == "choices":
         some = train_rows.take(select_comparison_rows(len(train_rows)))

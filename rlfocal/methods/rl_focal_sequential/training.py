@@ -16,7 +16,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import Episode
 from rlfocal.methods.fallback import Deciding, choose_base, choose_fallback, needed_margin
-from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
+from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
 from rlfocal.methods.learning.networks import use_one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import UnfinishedTraining
@@ -221,7 +221,7 @@ class StagedTraining(NamedTuple):
     def reward_single_model(self, fold: Ints) -> Floats:
         """(T,) the rewards of the most accurate model, chosen without the document's fold."""
         rows, config = self.train_rows, self.config
-        order = order_by_answers(rows)
+        order = rows.rank_models()
         earned = np.zeros(len(rows))
         for number in range(int(fold.max()) + 1):
             out = fold == number
