@@ -294,7 +294,7 @@ def training(
     scales: Annotated[str, typer.Option(metavar="N,...", help="Pool sizes to time.")] = "12,24,48,96",
     queries: Annotated[int, typer.Option(min=10, help="Queries per phase for the loop.")] = 200,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Per phase.", show_default="as many as training takes")
+        int | None, typer.Option(min=1, help="Joint ones alone.", show_default="those of a training")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -373,9 +373,9 @@ def statistics(
 ) -> None:
     """Hold what the docs claim against planted truths, with fixed seeds.
 
-    How often intervals hold the difference of two methods, by training seeds, and those of probes what all
-    documents say; how often a probe's clear verdict is wrong, a promise broken, or a policy chosen that is
-    not better. Exit code 1 if one is beyond its claim by more than chance (a 99.9 % interval).
+    How often intervals contain the true difference of two methods, or a newcomer's gain by all documents. How
+    often a probe's clear verdict is wrong, a promise is broken, or a policy decides that is not better. Exit
+    code 1 if a share is beyond its claim by more than chance (a 99.9 % interval).
     """
     from benchmarks.claims import check_all, table_of
 

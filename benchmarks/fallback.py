@@ -1,8 +1,8 @@
 """`python -m benchmarks.fallback`: how often a policy that is no better decides, and how often a better one.
 
-Four nested policies answer documents at random, so that the truth is known. Policies differ on a share of
-the documents. Of three rows, in the first each is as good as the one before, in the second a point worse, in
-the third the second alone is better, by three or six points.
+Four policies answer documents at random, so that the truth is known. The later ones differ from the first on
+a share of the documents. By column, each of them is as good as the first, each is a point worse, or the
+second alone is better, by three and by six points.
 """
 
 from __future__ import annotations

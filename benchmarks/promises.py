@@ -119,7 +119,7 @@ class PromiseSimulation(NamedTuple):
 
     @property
     def interval(self) -> Interval:
-        """Clopper and Pearson's 95 % interval of `broken` per draw, which `CLAIM` bounds."""
+        """Clopper and Pearson's 95 % interval of `broken` per draw, which may be MAX_BROKEN_SHARE."""
         return clopper_pearson(self.broken, self.draws)
 
 

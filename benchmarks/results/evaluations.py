@@ -52,7 +52,7 @@ class EvaluationTable:
     above: tuple[str, ...] = ("best_single",)
     """Methods to which differences are taken, held to the same budget if they can be."""
     base: EvaluationTable | None = None
-    """An evaluation of the same method: which decisions and how much accuracy are different here."""
+    """An evaluation of the same methods, from which differences in decisions and accuracy are measured."""
 
     @property
     def command(self) -> str:

@@ -1,4 +1,4 @@
-"""By how many labels a method pays: its gain over the best single model, by pool and by kind of pool."""
+"""From how many labels a method pays: its gain over the best single model, by pool and by kind of pool."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class SmallPoolTable:
     """The same on small pools drawn from each benchmark's models, by thirds of what there is to gain."""
 
     sizes: tuple[tuple[str, int], ...]
-    """Of each benchmark, the models of a pool."""
+    """Each benchmark, with the number of models of its pools."""
     labels: tuple[int, ...] = (20, 120, 1_000)
     pools: int = 5
-    """Of each benchmark; every pool has its own draw of labels."""
+    """The number of pools of each benchmark; every pool has its own draw of labels."""
     command: str = COMMAND
 
     @property
@@ -126,7 +126,7 @@ class SmallPoolTable:
         return about, list(self._by_thirds(rooms, gains))
 
     def _gains(self, data: Dataset, seed: int) -> dict[tuple[int, str], float]:
-        """Of each method with so many labels, its accuracy above the best single model's."""
+        """By number of labels and method, its accuracy minus the best single model's."""
         found = {}
         for n in self.labels:
             outcomes = outcomes_of(data, keep_labels(data, n, seed).train, seed)
@@ -157,7 +157,7 @@ class SmallPoolTable:
 
 
 def outcomes_of(data: Dataset, train: Dataset, seed: int) -> Mapping[str, Outcome]:
-    """Each method fitted to these train documents; the start is that of the `rl_focal` beside it."""
+    """By method, its outcome when fitted to these train documents; the start is that of `rl_focal` here."""
     [agents] = RLFocal().fit(train, [seed])
     assert isinstance(agents, PoolAgents)
     fitted: dict[str, Fitted] = {START_METHOD: agents.restore_start(), "rl_focal": agents}

@@ -60,9 +60,9 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
 def remake(
     warehouse: Warehouse, steps: Sequence[Step], path: Path, methods: Sequence[str], at_once: int = 1
 ) -> float:
-    """Make the rows of these methods anew where the file's evaluations have them, and leave all others.
+    """Makes the rows of these methods anew where the file's evaluations have them; other steps, whole.
 
-    Returns the seconds. Raises InputError if the file's rows were made of other data than the warehouse has.
+    Returns the evaluations' seconds. Raises InputError if the warehouse has other data than the rows.
     """
     blocks, seconds = json.loads(path.read_text(encoding="utf-8")), 0.0
     of_place = {_place(block): block for block in blocks}

@@ -50,7 +50,7 @@ def write(page: str, folder: str = "results") -> str:
 
 
 def write_page(path: Path) -> str:
-    """Writes the figures of results files into a page of this checkout."""
+    """The text of a page of this checkout, with the figures of results files written into it."""
     folder = Path(relpath(RESULTS, path.parent)).as_posix()
     return write(path.read_text(encoding="utf-8"), folder)
 
@@ -145,7 +145,7 @@ def _difference_values(row: Row, kind: str, method: str) -> list[float]:
 
 
 def _p_value(found: Sequence[float]) -> float:
-    """The one that was kept; for results without one, that of a normal interval as wide."""
+    """The stored p-value; for results without one, that of a normal interval as wide."""
     if len(found) > 3:
         return float(found[3])
     mean, low, high = found
@@ -255,7 +255,7 @@ def _budget(row: Row) -> str:
 
 
 def _budget_cell(row: Row) -> str:
-    """The budget's cell; where the method was free, with the number of models asked."""
+    """The accuracy within a budget; without a budget, also the number of models asked."""
     asked = f" ({_pool_size_cell(row)})" if row.get("budget") is None else ""
     return _percent(row["accuracy"]) + asked
 

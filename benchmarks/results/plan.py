@@ -101,7 +101,7 @@ ABLATED_PARTS = {
 
 
 def _make_ablations(benchmark: str, split: str) -> list[EvaluationTable]:
-    """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
+    """The learned rl_focal, then with one part changed, on a split of train rows: choices may rest on it."""
     learned = "rl_focal.has_floor=false"
     base = EvaluationTable(benchmark, ("rl_focal",), seeds=5, split=split, settings=(learned,), above=())
     settings = {

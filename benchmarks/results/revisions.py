@@ -17,7 +17,7 @@ _TRAIN_SIZES = (100, 1_000, 10_000)
 
 
 def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen") -> str:
-    """Changes whenever the method would fit or decide otherwise, which its `revision` declares.
+    """A text that changes whenever the method would fit or decide otherwise, as its recipes declare.
 
     `settings`: as `rlfocal evaluate --set` takes them. Raises InputError for a method or setting that does
     not exist (any more).

@@ -82,7 +82,7 @@ def make_turning_stream(
     train: int = N_TRAIN,
     test: int = N_TEST,
 ) -> Dataset:
-    """Train documents, then test documents; from the `at`-th of these on other models are right."""
+    """Train documents, then test documents; after `turn` of these, other models are right."""
     rng = np.random.default_rng(seed)
     n, m = train + test, len(before)
     labels = rng.integers(0, 4, n)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def peak_megabytes() -> float:
-    """Most memory this program has held."""
+    """The most memory that this program has held, in MB."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage counts what the process held before it became this program
         found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)

@@ -55,21 +55,21 @@ SAMPLING = SamplingSettings(passes=2, temperature=0.6, top_p=0.95, max_tokens=8,
 
 @dataclass(frozen=True)
 class ArchitectureCheck:
-    """What one engine made of a model's architecture."""
+    """How one engine ran a model's architecture."""
 
     model: str
     architecture: str
     engine: str
     device: str
     max_difference: float
-    """The largest of a token's log-prob from float32's on the CPU, in nats."""
+    """The largest difference of a token's log-prob from float32's on the CPU, in nats."""
     n_other_flags: int
     """Choices whose greedy flag differs from float32's though no rounding explains it."""
     n_other_passes: int
     """Sampled texts that a second call did not give again."""
     tokens_per_second: float
     peak_gb: float
-    """Memory that torch had allocated on a GPU at most, or that the process has."""
+    """The most memory that torch allocated on a GPU; on a CPU, the memory of the process."""
     slower: str | None
     """How the engine works more slowly than others of its kind; None: every fast path is on."""
 

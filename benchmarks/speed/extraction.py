@@ -291,7 +291,7 @@ def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
 
 
 def _unique(encoded: Sequence[EncodedDocument]) -> int:
-    """Where every choice is one token, only the contexts are read."""
+    """The number of distinct tokens to read; where every choice is one token, those of the contexts."""
     if all(len(tail) == 1 for _, tails in encoded for tail in tails):
         return unique_tokens(context for context, _ in encoded)
     return unique_tokens(context + tail for context, tails in encoded for tail in tails)

@@ -14,7 +14,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parents[1] / "references"
 MAX_COST_RATIO = 1.5
-"""A cost that is this many times the stored one is named."""
+"""A cost that is more than this many times the stored one is named."""
 
 
 class Cost(NamedTuple):
@@ -61,7 +61,7 @@ class References:
 
 
 def list_slower(costs: Sequence[Cost]) -> list[Cost]:
-    """Costs that are more than SLOWER times the stored ones."""
+    """Costs that are more than MAX_COST_RATIO times the stored ones."""
     return [cost for cost in costs if (cost.times_slower or 0.0) > MAX_COST_RATIO]
 
 

@@ -70,7 +70,7 @@ def bench_training(
 ) -> TrainingBench:
     """Train on generated logits: `documents` train rows, once per number of seeds.
 
-    The reference goes through `queries` documents a phase. `episodes` caps both phases, for a quick look.
+    The reference goes through `queries` documents a phase. `episodes`: as many joint ones and no others.
     """
     speeds = []
     _time_growth(generate_rows(100, 2, N_CHOICES, seed=0))  # torch's own start is nobody's training
@@ -155,7 +155,7 @@ def _time_our_training(
 
 
 def _time_growth(rows: Dataset) -> Growth:
-    """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
+    """Times the training of four seeds with one episode of each phase."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
 
     config = RLFocalConfig(

@@ -20,7 +20,7 @@ from rlfocal.statistics.votes import pluralities
 MAX_TEAM_SIZE, MAX_TEAMS = 4, 300
 """Models in the largest candidate team, and how many candidates are drawn where there are more."""
 RIDGE = 1e-3
-"""Of a feature's own variance."""
+"""The ridge of rules, as a share of a feature's sum of squares; that of log-linear weights, as it is."""
 N_BASE_FEATURES = 3
 """Features that every rule reads: the team's accuracy, its members' mean accuracy, and its size."""
 _MAX_FITTED_DOCUMENTS, _STEPS = 2_000, 12
@@ -28,7 +28,7 @@ _MAX_FITTED_DOCUMENTS, _STEPS = 2_000, 12
 
 
 def candidate_teams(n_models: int) -> Bools:
-    """(P, N) every team of 2 to LARGEST models, or MOST_TEAMS drawn ones, of each size alike."""
+    """(P, N) every team of 2 to MAX_TEAM_SIZE models; of more than MAX_TEAMS, as many drawn of each size."""
     largest = min(MAX_TEAM_SIZE, n_models)
     teams = every_pool(n_models, largest)
     if len(teams) <= MAX_TEAMS:
@@ -93,17 +93,17 @@ class Occasions:
     """Occasions to choose a team from labelled documents, and what a choice is worth."""
 
     features: Floats
-    """(E, P, BASE + K + 1): the accuracies and size, the K metrics, and a shuffled metric's noise."""
+    """(E, P, N_BASE_FEATURES + K + 1) accuracies and size, the K metrics, and the first of them shuffled."""
     accuracies: Floats
     """(E, P) each team's accuracy on the documents that it is chosen for."""
     groups: Texts
-    """(E,) whoever chooses in one group has a rule of all others."""
+    """(E,) the group of each occasion; the rule for a group is fitted on all others."""
     tasks: Texts
     """(E,) the task of the documents that it is chosen for."""
 
 
 def describe(data: Dataset, teams: Bools, hits: Floats, names: Sequence[str], draw: int) -> Floats:
-    """(P, BASE + K + 1) features of the teams on these labelled documents; `hits` (T, P) are their own."""
+    """(P, N_BASE_FEATURES + K + 1) features of the teams, from labelled documents and their `hits` (T, P)."""
     members = teams @ data.correct.mean(axis=0) / teams.sum(axis=1)
     metrics = pool_diversity(data.predictions, data.labels, teams, kind=data.kind, wanted=names).metrics
     columns = [hits.mean(axis=0), members, teams.sum(axis=1), *(metrics[name] for name in names)]
@@ -143,7 +143,7 @@ class Rules:
         return cls(squares, products, of_group)
 
     def weights(self, group: str, columns: Sequence[int]) -> Floats:
-        """(K,) of the features in these columns."""
+        """(K,) the weights of the features in these columns, by the rule for this group."""
         squares, products = self.squares, self.products
         if group in self.of_group and len(self.of_group) > 1:
             squares, products = squares - self.of_group[group][0], products - self.of_group[group][1]
@@ -153,7 +153,7 @@ class Rules:
 
 
 def choose(rules: Rules, occasions: Occasions, columns: Sequence[int]) -> Floats:
-    """(E,) the accuracy of the team that a rule on these columns chooses; of equals, their mean."""
+    """(E,) the accuracy of the team that the rule on these columns chooses; of tied teams, their mean."""
     x = centred(occasions.features[:, :, columns])
     accuracy = np.empty(len(x))
     for group, rows in _groups(occasions.groups):
@@ -166,7 +166,7 @@ def choose(rules: Rules, occasions: Occasions, columns: Sequence[int]) -> Floats
 def gains(
     learned: Occasions, occasions: Occasions, names: Sequence[str] = tuple(METRICS)
 ) -> dict[str, Floats]:
-    """(E,) the worth of the teams chosen with each metric; "" without, "noise" with a shuffled one."""
+    """(E,) by metric, the accuracy of the teams chosen with it; "": without any, "noise": a shuffled one."""
     rules, base = Rules.fit(learned), list(range(N_BASE_FEATURES))
     columns = {"": base} | {name: [*base, N_BASE_FEATURES + k] for k, name in enumerate([*names, "noise"])}
     return {name: choose(rules, occasions, of) for name, of in columns.items()}

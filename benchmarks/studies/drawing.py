@@ -58,7 +58,7 @@ def findings_table(findings: StudyFindings) -> Table:
 
 
 def figure(findings: StudyFindings) -> Figure:
-    """Accuracy with both standard errors, beside it models asked; or gains with their intervals."""
+    """Accuracy with both standard errors, and models asked or seconds; or gains with their intervals."""
     named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
     if has_gains(findings.points):
         chart, read, finding = (
@@ -219,7 +219,7 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
 
 
 def has_gains(points: Sequence[Point]) -> bool:
-    """Whether these are gains over a choice made without something."""
+    """Whether the points show gains over a choice by accuracies alone."""
     return any(p.series == WITHOUT for p in points)
 
 

@@ -200,7 +200,7 @@ class Conditions:
     settings: Settings = field(default_factory=dict)
     """What differs from the method's defaults in every arm."""
     chose_models: bool = False
-    """Whether the rows, such as the pool's models, are not the benchmark's: they are on no leaderboard."""
+    """Whether rows or models differ from the benchmark's; such runs are on no leaderboard."""
     study: str = ""
     beside: tuple[str, ...] = ()
     """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""

@@ -48,7 +48,7 @@ class Cases:
 
     @property
     def right(self) -> Ints:
-        """(T,) POOLED, UNNAMED or NEITHER."""
+        """(T,) POOL, UNNAMED_RIGHT or NONE_RIGHT."""
         is_unnamed = np.where(self.data.is_right(self.unnamed), UNNAMED_RIGHT, NONE_RIGHT)
         return np.where(self.data.is_right(self.pooled), POOL, is_unnamed)
 
@@ -63,12 +63,12 @@ class Cases:
 
 
 class Estimates(NamedTuple):
-    """Of T documents, in probabilities."""
+    """Probabilities of what is right on T documents."""
 
     right: Floats
-    """(T, 3) POOLED, UNNAMED and NEITHER."""
+    """(T, 3) the probabilities of POOL, UNNAMED_RIGHT and NONE_RIGHT."""
     none_right: Floats
-    """(T,) of all models being wrong."""
+    """(T,) the probability that all models are wrong."""
 
     @property
     def switches(self) -> Bools:
@@ -77,7 +77,7 @@ class Estimates(NamedTuple):
 
 
 def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """The pool; switching where that is likelier right; the same with shuffled labels; and told when."""
+    """The pool's answers; the unnamed choice where it is likelier, by true or shuffled labels; an oracle."""
     data = conditions.setup.dataset
     if not len(data.logprobs) or min(len(data.train), len(data.test)) < N_FOLDS:
         raise InputError(
@@ -103,7 +103,7 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
-    """Train's by pools that were fitted on the other folds, test's by that of all of train."""
+    """The cases of train, by ensembles fitted on the other folds, and of test, by one fitted on train."""
     held_out = np.empty((len(train), train.probs.shape[2]))
     for rest, out in split_folds(folds(train, N_FOLDS)):
         held_out[out] = _logits(train.take(rest), train.take(out))
@@ -119,7 +119,7 @@ def _logits(train: Dataset, documents: Dataset) -> Floats:
 
 
 def describe(documents: Dataset, logits: Floats) -> Cases:
-    """What the pool (T, C) and its members say, in numbers that do not depend on which choice is which."""
+    """Features of the pool's `logits` (T, C) and its members' outputs, whichever place a choice has."""
     x, exists = evidence(documents, np.ones(len(documents.models), dtype=np.bool_))
     p, probs = softmax(np.where(exists, logits, -np.inf), axis=1), documents.probs
     is_unnamed = find_unnamed(documents.predictions, documents.n_choices, probs.shape[2])
@@ -146,14 +146,14 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
 
 
 def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
-    """Learned from train's documents, each with the label of the one in its place in `order` (T,)."""
+    """Estimates for test; train's t-th document has the label of its `order[t]`-th, for controls."""
     right = _regress(train.features, train.right[order], test.features, NONE_RIGHT + 1)
     none_right = _regress(train.features, train.none_right[order].astype(np.int64), test.features, 2)
     return Estimates(right, none_right[:, 1])
 
 
 def _regress(features: Floats, targets: Ints, test_features: Floats, n_classes: int) -> Floats:
-    """(T, n_classes) probabilities; 0 for classes that are no target."""
+    """(T, n_classes) probabilities of the classes; 0 for one that is not among the targets."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -168,12 +168,12 @@ def _regress(features: Floats, targets: Ints, test_features: Floats, n_classes: 
 
 
 def _take_slot(probs: Floats, slots: Ints) -> Floats:
-    """(T, N) the probabilities (T, N, C) of one slot (T,) a document; of -1, the last one's."""
+    """(T, N) the probabilities (T, N, C) of one slot (T,) of each document; -1 takes the last slot."""
     return np.asarray(np.take_along_axis(probs, slots[:, None, None], axis=2)[:, :, 0])
 
 
 def _entropy(p: Floats) -> Floats:
-    """(...,) of distributions (..., C), in nats."""
+    """(...,) the entropy of distributions (..., C), in nats."""
     return np.asarray(-(p * np.log(np.maximum(p, MIN_PROBABILITY))).sum(axis=-1))
 
 

@@ -211,9 +211,9 @@ def unwrap(cell: Any) -> str:
 
 
 def read_response(text: str, *, number: bool) -> str | None:
-    """A response's answer: a choice's letter, else (`number`) the number it ends in, else what it states.
+    """A response's answer: with `number`, the number it ends in; else the letter it begins with or states.
 
-    None if it is not clear.
+    None if there is none.
 
     >>> [read_response(text, number=False) for text in ("B) Paris, because ...", "So the answer is (C).")]
     ['B', 'C']

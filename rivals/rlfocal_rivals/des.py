@@ -148,8 +148,8 @@ class DynamicSelection(MethodBase):
 
     knora_e: those right on all of them, or else on as many of the nearest as any model is. knora_u: one vote
     per neighbour that a model is right on. ola: the one right on most. dews: softmax of the mean probability
-    of the right slot, over models with at least half the best one's. lwse: non-negative least squares from
-    probabilities to labels. des_p: those right more often than chance.
+    of the right slot, relative to the best model's, over models with at least half of it. lwse: non-negative
+    least squares from probabilities to labels. des_p: those right more often than chance.
     """
 
     name: str

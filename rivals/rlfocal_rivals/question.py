@@ -281,7 +281,7 @@ class CarrotKNN(Carrot):
     """Predicts by the mean over k nearest questions, with one k for the accuracies of all models, and one for
     costs.
 
-    k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
+    k is a power of 2, up to `most` and 512: that with the highest R² on five folds of train, taken in order.
     """
 
     most: Annotated[int, Field(ge=2), Range(32, 1024, log=True)] = 512
@@ -298,7 +298,7 @@ class CarrotKNN(Carrot):
 
 
 def best_k(X: Floats, values: Floats, most: int) -> int:
-    """The power of 2 up to `most` with the highest R² of values (n, N) on five folds.
+    """The power of 2, up to `most` and 512, with the highest R² of values (n, N) on five folds.
 
     Folds are of train documents (n, D) in order, not shuffled. R² is averaged over models and folds. Ties:
     the least.

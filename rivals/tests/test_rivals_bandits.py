@@ -27,8 +27,8 @@ from rlfocal_rivals.online import (
     weights_along,
 )
 
-TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
-"""Each rule and each way to forget once in the fast tests."""
+SLOW_BANDITS = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
+"""All bandits, of which only linucb is in the fast tests."""
 
 
 def fresh(n: int, width: int, gamma: float = 1.0) -> Arms:
@@ -94,7 +94,7 @@ def test_what_a_forgetting_arm_learns_in_loops() -> None:
     assert other.means == pytest.approx(np.zeros((2, 3)))  # a copy learns nothing
 
 
-@pytest.mark.parametrize("name", TWO_AND_TWO)
+@pytest.mark.parametrize("name", SLOW_BANDITS)
 @pytest.mark.parametrize("warm_start", [True, False])
 def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
     data = topical(T=1500)
@@ -109,7 +109,7 @@ def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool)
         assert right[:20].mean() < 0.9
 
 
-@pytest.mark.parametrize("name", TWO_AND_TWO)
+@pytest.mark.parametrize("name", SLOW_BANDITS)
 def test_a_bandit_learns_from_the_called_model_alone(name: str) -> None:
     data = topical(T=600)
     asked = decided(name, data, warm_start=False)
