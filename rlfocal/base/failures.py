@@ -78,7 +78,7 @@ def escape_controls(text: str) -> str:
 
 
 def shorten(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """`text`, cut in the middle of its longest words, then in its own: the beginning and the end survive.
+    """`text`, with the middle cut out of its longest words, and then of itself.
 
     >>> shorten("no file " + 200 * "x" + "; give another", 104)
     'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'

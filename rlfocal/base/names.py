@@ -21,8 +21,7 @@ WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_lin
 The difference is what the texts are worth.
 """
 START_METHOD, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
-"""Controls beside `rl_focal`: the policy it starts from, and `log_linear` on the models that this one asks.
-"""
+"""Controls beside `rl_focal`: the policy from which it starts, and `log_linear` on the models of that."""
 CEILING_METHOD = "oracle"
 """The ceiling: right wherever some model is right. It is not a method, because it reads labels."""
 RIVALS = (

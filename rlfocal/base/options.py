@@ -26,7 +26,7 @@ class Option(OptionInfo):
 
     help: one sentence, shown in forms too. least, most: bounds of a number; with `least` alone, MAX_NUMBER is
     the upper bound. default: what None stands for, in words. flags: its names on the command line, by default
-    `--` and the parameter's name. is_listed: whether several values are given as `a,b`, not by repeating the
+    `--` and the parameter's name. is_listed: whether it takes several values, as `a,b` or by repeating the
     option. complete: the function of `rlfocal.cli.support.completion` that completes it.
     """
 

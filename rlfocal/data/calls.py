@@ -189,7 +189,7 @@ class Turn:
 
     @property
     def label(self) -> int:
-        """The right slot, numbered as `calls` does; -1 if no called model gave it.
+        """The right slot, numbered as `calls` does; -1 for a free answer that no called model gave.
 
         Raises RuntimeError before the document was answered.
         """

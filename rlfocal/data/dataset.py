@@ -17,8 +17,8 @@ _ROW_FIELDS = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
-_MIN_FAILED_MODELS = 2
-"""With fewer documents that two models fail, it may be chance that all wrong answers are alike."""
+_MIN_FAILED_DOCUMENTS = 2
+"""With fewer documents on which some model is wrong, all wrong answers may be alike by chance."""
 
 HIDDEN_TASK = "all"
 """The task of every document where the tasks' names are hidden."""
@@ -110,7 +110,7 @@ class Dataset:
 
     @property
     def is_only_graded(self) -> bool:
-        """Whether free answers carry no more than a grade: on every document, all wrong answers are the same.
+        """Whether free answers carry no more than a grade: all wrong ones are one text, which is never right.
 
         Models then agree in grades only, which nobody sees before the label.
         """
@@ -122,7 +122,7 @@ class Dataset:
             for place, slot in enumerate(slots) if place != label
         ]  # fmt: skip
         n_failed = int((~self.correct).any(axis=1).sum())
-        return n_failed >= _MIN_FAILED_MODELS and len(set(wrong)) <= 1 and not rights & set(wrong)
+        return n_failed >= _MIN_FAILED_DOCUMENTS and len(set(wrong)) <= 1 and not rights & set(wrong)
 
     @property
     def correct(self) -> Bools:

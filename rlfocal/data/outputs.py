@@ -64,7 +64,7 @@ def nothing_given(n_models: int) -> QueryOutputs:
 
 
 class ObservedOutputs:
-    """The outputs for one query, added as they come in."""
+    """The outputs for one query, laid out anew whenever more of them have come in."""
 
     def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
         self._models, self._kind, self._rule = models, kind, rule
@@ -72,7 +72,7 @@ class ObservedOutputs:
         self._raw: dict[str, Output] = {}
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[QueryOutputs, bool]:
-        """Adds outputs; returns all so far, and whether the earlier ones stayed as they were.
+        """Lays out all `outputs` so far; returns them, and whether those of the last call are unchanged.
 
         Raises InputError for a model or a value that cannot be used, naming it.
         """

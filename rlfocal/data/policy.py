@@ -25,8 +25,8 @@ class FailingModels(NamedTuple):
     """The position of the best model that does not fail."""
 
     def stand_in(self, calls: Calls, answered: Answers) -> Answers:
-        """The answers (T,); that of the model `best` where all calls failed, or where some failed and no
-        called model answered."""
+        """The answers (T,); that of the model `best` where all calls failed, or some failed and there is no
+        answer."""
         lost = calls.failed & (~calls.called.any(axis=1) | (answered.slots < 0))
         is_best = np.arange(len(self.down)) == self.best
         slots = calls.call(lost[:, None] & is_best).predictions[:, self.best]
@@ -54,10 +54,9 @@ def find_down_models(
 
 
 def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
-    """By model A, the model B of each `A=B`:
+    """By model A, the model B of each `A=B`, which answers under the name of A; `A=A` is left out.
 
-    B answers under the name of A. Raises InputError for other text, an unknown A, and an A that is swapped
-    twice.
+    Raises InputError for other text, an unknown A, and an A that is swapped twice.
     """
     swapped: dict[str, str] = {}
     for text in swaps:

@@ -54,7 +54,7 @@ class Advice:
 
 
 class Teams:
-    """Every team of some models of a benchmark, tried on train documents."""
+    """Every team of up to MAX_TEAM_SIZE of some models of a benchmark, tried on train documents."""
 
     def __init__(self, data: Dataset, models: Sequence[str]) -> None:
         self.data, self.train, self.test = data, data.train, data.test
@@ -158,7 +158,7 @@ def advise_drop(teams: Teams) -> tuple[Advice, ...]:
 def advise_add(teams: Teams) -> tuple[Advice, ...]:
     """For each model outside the pool, the best team with it beside the best without; the largest gain first.
 
-    A model that makes no team better on train leaves the team as it is.
+    Where no team with the model beats the best team on train, the team stays as it is.
     """
     best, advice = teams.winner, []
     for model in np.flatnonzero(~teams.pools.any(axis=0)):

@@ -64,7 +64,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class TaskAudit:
-    """A task with its expected share of wrong labels."""
+    """A task with its expected number of wrong labels."""
 
     task: str
     n: int

@@ -35,7 +35,7 @@ TUNING_FOLDER = "tuning"
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
     """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
 
-    Returns the run ids, one per seed, and those run now.
+    Returns the run ids, one per budget and seed, and those of them that were missing.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
     run_ids = candidate.run_ids(setup)

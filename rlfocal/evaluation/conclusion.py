@@ -189,7 +189,7 @@ def _what_decides(board: Board) -> str:
 
 
 def _round_up(n: int) -> int:
-    """The share rounded up to two digits.
+    """A number of documents, rounded up to two digits.
 
     >>> _round_up(7), _round_up(1901)
     (7, 2000)

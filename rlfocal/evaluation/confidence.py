@@ -18,7 +18,7 @@ from rlfocal.methods import Method
 from rlfocal.statistics.selective import Promise, make_promise
 
 CALIBRATION_FOLDS = 3
-"""The number of folds of train. A policy fitted on the others decides the last."""
+"""The number of folds of train. A policy fitted on the other folds decides each of them."""
 MIN_HELD_OUT_ANSWERS = 30
 """The fewest held-out answers from which probabilities are learned."""
 
@@ -149,7 +149,8 @@ def estimate_confidence(decided: Decisions, documents: Dataset) -> Floats:
 
 
 def _isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
-    """(K,) the isotonic regression of `right` on `score` (T,), both without NaN, at `scores` (K,)."""
+    """(K,) the isotonic regression of `right` on `score` (T,), at `scores` (K,); NaN where these are, or
+    everywhere if fewer than MIN_HELD_OUT_ANSWERS of `score` are known."""
     # scikit-learn takes a second to import.
     from sklearn.isotonic import IsotonicRegression
 

@@ -118,8 +118,7 @@ class TrainingReport:
     deciding: tuple[str, ...]
     """For each checkpoint, the policy that decides without a budget.
 
-    It is the learned one, or a constant policy that the learned one was not ahead of on held-out train
-    documents.
+    It is the learned one, or a simpler one that the learned one was not ahead of on held-out train documents.
     """
 
     def __str__(self) -> str:

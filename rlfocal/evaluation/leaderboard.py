@@ -54,17 +54,14 @@ class LeaderboardRow:
     task_mean: float | None
     """The unweighted mean of the tasks' accuracies; None if the benchmark has one task."""
     against_baseline: Difference | None
-    """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
+    """Paired difference to the board's baseline; None for the baseline, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
-    """The paired differences of RL-Focal's methods to this one; empty for non-rivals.
-
-    No method is compared with itself.
-    """
+    """The paired differences of RL-Focal's other methods to this one; empty where `_is_compared` is false."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
-    """The mean rounds of calls that a document waits for; None if no run counted them."""
+    """The mean rounds of calls that a document waits for; None if a run did not count them."""
     is_tuned: bool
     """Whether its settings were searched for."""
     settings: Mapping[str, Any]
@@ -75,7 +72,8 @@ class LeaderboardRow:
     n_pools: tuple[int, ...] = ()
     """The number of different pools that each run asked; empty for runs of earlier versions."""
     commonest_pool: float | None = None
-    """The share of documents on which a run asked its most frequent pool, as a mean over runs."""
+    """The share of documents on which a run asked its most frequent pool, as a mean over runs; None if one
+    did not count it."""
     unnamed: float = 0.0
     """The share of documents that got an answer which no asked model gave."""
     unnamed_right: float | None = None
@@ -365,7 +363,7 @@ def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
         return None
     one, other = correct[ours.method], correct[rival.method]
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
-    # An interval this narrow is on one side of zero or within ±LEVEL of it, wherever it lies.
+    # An interval this narrow is on one side of zero or within ±LEVEL_MARGIN of it, wherever it lies.
     return documents_needed(one[:, decided], other[:, decided], LEVEL_MARGIN / 2) if decided.any() else None
 
 

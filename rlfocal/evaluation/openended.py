@@ -60,7 +60,7 @@ class ScoreTable:
 
 
 def read_scores(path: str | Path) -> ScoreTable:
-    """Reads a Parquet, CSV or JSONL file with a row per document and model: COLUMNS, `split` optional.
+    """Reads a Parquet, CSV or JSONL file with a row per document and model: COLUMN_TYPES, `split` optional.
 
     The stream is the order in which documents first appear. If a task has no splits, its first 80 % are
     train. Raises InputError with row and reason if a row is wrong. It also does if a model misses a document,

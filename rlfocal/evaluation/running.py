@@ -93,9 +93,9 @@ def evaluate(
     For example `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`. `EvaluationRequest` and
     `rlfocal evaluate --help` describe the parameters. Unless `force`, a run that the warehouse already has
     (same data, method, seed, protocol) is not repeated, and trained agents are not trained again. Settings
-    that `tune` finds hold for all seeds and budgets. RL-Focal always runs with the reference policies and, if
-    all methods run, with the best constant pools of its size. Raises InputError for a wrong name and for data
-    that cannot be split.
+    that `tune` finds hold for all seeds and budgets. RL-Focal always runs with the reference policies and,
+    unless methods are named, with the best constant pools of its size. Raises InputError for a wrong name and
+    for data that cannot be split.
     """
     request = EvaluationRequest(
         benchmark,

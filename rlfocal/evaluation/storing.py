@@ -49,7 +49,7 @@ class Evaluation:
     data: str
     """The fingerprint of the data: equal for runs on equal rows."""
     created_at: datetime
-    """The time when the run was last requested, after one on other rows."""
+    """The time when the run was stored, or last requested again after a run on other rows."""
     budget: str | None = None
     """The budget that the method was held to; None: none."""
     mean_rounds: float | None = None
@@ -138,7 +138,7 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
 
 
 def renew(setup: Setup, run_ids: Sequence[str]) -> None:
-    """Makes runs the newest again that were requested again, after runs on other rows or corrections."""
+    """Makes repeatedly requested runs the newest again, after runs on other rows or corrected labels."""
     warehouse, data = setup.warehouse, setup.dataset
     newest = warehouse.rows(
         "SELECT arg_max(data, created_at) FROM evaluations "

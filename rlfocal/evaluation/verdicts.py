@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlfocal.statistics.intervals import Interval
 
 LEVEL_MARGIN = 0.03
-"""Two methods are level if the interval of their difference lies within this of zero."""
+"""Two methods are level if the interval of their difference holds zero and lies within this of it."""
 BY_TASK = "best_single+task"
 """A reference method: it costs one call, and needs the tasks' names."""
 MAX_VERDICT_ROWS = 6
@@ -69,7 +69,7 @@ def verdict_table(
     named: Collection[str] = (),
     before: Mapping[tuple[BoardKey, str], float] | None = None,
 ) -> Table:
-    """A table for each board: best_single, the methods in `named`, the best rival, and RL-Focal's methods.
+    """One table with, for each board, best_single, those in `named`, the best rival and RL-Focal's methods.
 
     `before`: earlier accuracies, for a column of changes in points.
     """

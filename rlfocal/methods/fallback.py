@@ -32,7 +32,8 @@ POINT, LEVEL_OF_POINT = 0.01, 0.006
 """The share of fits that choose a policy which is a POINT worse, by the normal approximation; by simulation,
 about 1 %."""
 FIRST_SHARE = 0.8
-"""The share of the level that the first comparison gets; each later one gets this share of the rest."""
+"""The share of the level that the first comparison gets; each later one gets this share of the rest, and the
+last one all of it."""
 ASSUMED_VARIANCE = 1.0
 """Added to the sum of squared differences, because policies agree by chance on few documents."""
 LUCK_MARGIN = 1.5

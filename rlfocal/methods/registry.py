@@ -35,8 +35,8 @@ Settings = Mapping[str, Mapping[str, Any]]
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
 """The role of a method.
 
-`reference`: always shown beside RL-Focal. `constant_pool`: the one of equal size is shown beside it when all
-methods run. `control`: RL-Focal without one of its parts, not a rival. `ceiling`: reads labels, not a rival.
+`reference`: always shown beside RL-Focal. `constant_pool`: the one of equal size is shown beside it unless
+methods are named. `control`: RL-Focal without one of its parts, no rival. `ceiling`: reads labels, no rival.
 """
 
 
@@ -111,7 +111,7 @@ class Entry:
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold, by the keys of `_WORDS`."""
+    """What the data must hold, by the keys of `_NEED_WORDS`."""
     needs_setting: str = ""
     """The setting without which the method cannot run, such as the model that it fine-tunes."""
     source: str = ""

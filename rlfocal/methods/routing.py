@@ -163,7 +163,7 @@ def decisive_weight(prices: Floats, spread: float) -> float:
 
 
 def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
-    """Raises InputError if a setting weighs prices and a model has none."""
+    """Raises InputError if a model has no price; `setting`, at this value, weighs prices."""
     if np.isnan(train.prices).any():
         missing = train.models[int(np.isnan(train.prices).argmax())]
         raise InputError(

@@ -41,16 +41,16 @@ _TYPICAL_TRAIN_DOCUMENTS = 1_000
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
-    """A variant's settings for `n_train` train rows, with these changes.
+    """A method's settings for `n_train` train rows, with these changes.
 
-    Raises InputError for a method that is not RL-Focal's.
+    Raises InputError for a method that is not trained.
     """
     refuse_gone(f"method {method}")
     return replace(find_trained_method(method).configure(n_train), **(changes or {}))
 
 
-def recipe(method: str, settings: Any) -> str:
-    """A text that changes whenever the variant's agents would be trained differently."""
+def recipe(settings: Any) -> str:
+    """A text that changes whenever agents with these settings would be trained differently."""
     return json.dumps([settings.revision, asdict(settings)])
 
 
@@ -61,7 +61,7 @@ def online_recipe(method: str) -> str:
 
 
 def defaults(method: str) -> Any:
-    """The method's own settings. Raises InputError for one that is not RL-Focal's."""
+    """The method's own settings. Raises InputError for a method that is not trained."""
     return configure(method, _TYPICAL_TRAIN_DOCUMENTS)
 
 
@@ -110,7 +110,7 @@ class RLFocal:
         return replace(self, changes=given)
 
     def recipe(self, n_train: int) -> str:
-        return recipe(self.method, self._settings(n_train))
+        return recipe(self._settings(n_train))
 
     @property
     def online_recipe(self) -> str:

@@ -33,7 +33,7 @@ from rlfocal.methods.learning.variant import Variant, find_trained_method
 def find_variant(method: str, *, is_routed: bool = False) -> Variant:
     """The kind of a method's agents, or of those that ask one model where answers are only graded.
 
-    Raises InputError for a method that is not RL-Focal's.
+    Raises InputError for a method that is not trained.
     """
     own = find_trained_method(method)
     if is_routed and own.routes_graded:

@@ -89,8 +89,8 @@ def cross_fit(
 ) -> Floats:
     """(T, C) the distribution of each document's true slot, by ensembles fitted without the document's fold.
 
-    There is one ensemble for all documents. There is one a task (T,) where that raises the likelihood of
-    held-out labels by far, as where models' scores have another scale in each task.
+    One ensemble serves all documents. Each of the `tasks` (T,) has its own where that raises the likelihood
+    of held-out labels by far, as where models' scores have another scale in each task.
     """
     fold = _folds(tasks)
 
@@ -219,7 +219,7 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     tried = [((labels + shift) % count, log(C)) for shift in range(1, int(count.max()))]
     tried.append((permuted, log(factorial(C))))
     gains = [_likelihood(z, exists, order) - penalty for order, penalty in tried]
-    top = int(np.argmax(gains)) if gains else 0
+    top = int(np.argmax(gains))
     return tried[top][0] if gains[top] - _likelihood(z, exists, labels) > _ORDER_MARGIN_NATS else None
 
 
@@ -229,8 +229,8 @@ def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
 
 
 def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
-    """The likelihood of labels by the models at the best scale, relative to that by each label's
-    frequency."""
+    """The log-likelihood of labels by the models' scores z (T, C) at the best scale, with each label's
+    frequency as its prior."""
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
     rows = np.arange(len(labels))
     return max(

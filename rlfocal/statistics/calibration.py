@@ -104,8 +104,8 @@ def apply_temperature(distributions: Floats, temperature: float) -> Floats:
 def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float:
     """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood.
 
-    It is the mean over stages of asking, with a prior around 1. `labels` (T,) of each stage are -1 where no
-    slot is right.
+    The likelihood is a mean over stages of asking, and the prior is around 1. `labels` (T,) of each stage are
+    -1 where no slot is right.
     """
     labelled = [np.flatnonzero(right >= 0) for right in labels]
 

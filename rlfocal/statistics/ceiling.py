@@ -36,7 +36,7 @@ class PoolCeiling:
     lead_by_one: float
     lead_by_two: float
     lead_by_more: float
-    """The part of the oracle's lead over the best single model on documents that several models get right."""
+    """The three parts of the oracle's lead over the best single model: where one, two or more are right."""
     guessing: float
     """The accuracy of guessing among a document's choices."""
     unnamed_right: float

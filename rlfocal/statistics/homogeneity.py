@@ -79,19 +79,16 @@ def _log_choose(n: int, k: Ints) -> Floats:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
-def find_differences(shares: Sequence[Share], n_compared: int | None = None) -> list[Share]:
-    """The shares that differ by more than chance explains, the least likely of each kind; the likeliest come
-    last.
+def find_differences(shares: Sequence[Share]) -> list[Share]:
+    """The shares that differ by more than chance explains: the least likely of each kind, by rising p-value.
 
-    By Bonferroni's correction for `n_compared`, by default all of these. None where train or test is small.
+    P-values have Bonferroni's correction. Shares with a side of fewer than MIN_SIDE documents are left out.
     """
     large = [share for share in shares if min(share.n_train, share.n_test) >= MIN_SIDE]
-    if not large:
-        return []
     p = p_values(large)
     least: dict[str, Share] = {}
     for place in np.argsort(p, kind="stable"):
-        if p[place] * (n_compared or len(large)) < ERROR_RATE:
+        if p[place] * len(large) < ERROR_RATE:
             least.setdefault(large[place].kind, large[place])
     return list(least.values())
 

@@ -80,8 +80,8 @@ class FailureCounts(Protocol[Array]):
 
     `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
     (..., P, N). `failures` is Σ k_t and `joint_failures` Σ k_t (k_t - 1). `failures_beside` is both sums over
-    the documents on which a model fails, (..., P, N) each. `over_pairs` averages a statistic of `pairs` over
-    a pool's pairs that define it.
+    the documents on which a model fails, (..., P, N) each. `average_pairs` averages a statistic of `pairs`
+    over a pool's pairs that define it.
     """
 
     @property

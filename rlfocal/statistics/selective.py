@@ -154,9 +154,9 @@ class Promise(NamedTuple):
     threshold: float | None
     """The least probability of an accepted answer; None: train has too few documents, or too many errors."""
     n: int
-    """The number of held-out train documents."""
+    """The number of documents on which the promise was made or tested."""
     answered: int
-    """The number of tested documents whose answer reaches the threshold."""
+    """The number of those documents whose answer reaches the threshold."""
     wrong: int
     """The number of those answers that are wrong."""
 
@@ -168,8 +168,8 @@ def make_promise(
 
     `probability` (T,) is of held-out answers, NaN where there is none; `right` (T,) says whether they are
     right. It is fixed-sequence testing of Learn then Test (Angelopoulos et al., arXiv 2110.01052): the grid
-    depends on no label. From each of GRID_STARTS strict thresholds, looser ones are tested until one fails,
-    by the exact binomial test at level (1 - sure) / GRID_STARTS.
+    depends on no label. From each of GRID_STARTS thresholds on, looser ones are tested until one fails, by
+    the exact binomial test at level (1 - sure) / GRID_STARTS.
     """
     n, level = len(probability), (1 - sure) / GRID_STARTS
     sorted_known = np.sort(probability[~np.isnan(probability)])[::-1]

@@ -2,7 +2,7 @@
 
 The plurality is counted in three ways, each the fastest for its use. `plurality` counts by slot (29 times as
 fast as by claims for 120 models). `pluralities` counts by claims (twice as fast as by margins for every pool
-of 12 models). `outcomes` counts by margins, which are matrix products (every pool of a window at once).
+of 12 models). `windows.Outcomes` counts by margins: matrix products for every pool of a window at once.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def observed_metrics(window: Window, names: Sequence[str]) -> Tensor:
 
 
 MODELS_RANKED = 18
-"""The most models whose tie-breaking weights, 2^-i for the i-th, sum exactly in single precision."""
+"""Up to so many models, the weights of `_answer_margins` sum exactly in single precision."""
 
 
 class Outcomes:

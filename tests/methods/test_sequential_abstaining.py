@@ -172,7 +172,7 @@ def test_a_price_changes_whom_agents_ask_and_no_probability(data: Dataset) -> No
 def test_agents_of_before_have_no_price_and_each_price_has_its_own(tmp_path: Path) -> None:
     config = configure("rl_focal_sequential", 100)
     priced = [configure("rl_focal_sequential", 100, {"abstention_price": a}) for a in (0.2, 0.3)]
-    assert len({recipe("rl_focal_sequential", one) for one in (config, *priced)}) == 3
+    assert len({recipe(one) for one in (config, *priced)}) == 3
     store = CheckpointStore(tmp_path)
     files = {RLFocal("rl_focal_sequential", one, store).checkpoint(CHOICES, 0) for one in (config, *priced)}
     assert len(files) == 3

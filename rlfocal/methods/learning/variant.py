@@ -57,7 +57,7 @@ METHODS_BY_NAME: dict[str, TrainedMethod] = {}
 
 
 def find_trained_method(method: str) -> TrainedMethod:
-    """The trained method of that name. Raises InputError for a method that is not RL-Focal's."""
+    """The trained method of that name. Raises InputError for a name that is none."""
     load_trained_methods()
     if method not in METHODS_BY_NAME:
         raise unknown_name("method", method, METHODS_BY_NAME, "RL-Focal")

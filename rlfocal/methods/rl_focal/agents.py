@@ -308,7 +308,7 @@ class RLFocalAgents(PoolAgents):
     config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """Decides by Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
+        """Decides by Algorithm 2: both agents learn after every T_u labels (`OnlineJointLearner`).
 
         Also raises InputError for agents without a branch per model.
         """

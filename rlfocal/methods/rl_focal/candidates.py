@@ -39,7 +39,7 @@ PRIOR_STRENGTHS = (1.0, 8.0, 64.0)
 """Factors on the ridge penalties, from the weakest prior. An infinite factor gives the start itself."""
 N_FOLDS, N_FOLDS_OF_MANY = 5, 3
 MIN_SPLIT_DOCUMENTS = 2_000
-"""From so many train documents on, fewer folds suffice."""
+"""Above so many train documents, fewer folds suffice."""
 MAX_NESTED_DOCUMENTS = 1_000
 """Up to so many train documents, each fold also finds its own asking order."""
 TASK_PRIOR_DOCUMENTS = 30.0

@@ -147,7 +147,7 @@ class Diagnostics(NamedTuple):
     value_loss: Tensor
     """Mean squared error of the critic."""
     entropy: Tensor
-    """Entropy of the acting policies, in nats per branch or answer, averaged over the agents that learn."""
+    """Entropy of the acting policies, in nats per pool or answer, averaged over the agents that learn."""
     approx_kl: Tensor
     """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
     clip_fraction: Tensor

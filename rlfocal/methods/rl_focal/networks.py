@@ -225,7 +225,7 @@ class PreprocessedObservation(NamedTuple):
 
 
 class Fusion(nn.Module):
-    """A log-linear core, a network on top, or both. A network alone starts from a soft vote."""
+    """A log-linear core, a network, or their sum. A network alone starts from a soft vote."""
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()

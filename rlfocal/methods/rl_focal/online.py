@@ -166,17 +166,17 @@ class OnlineJointLearner:
         constants = decider.question[0]
         logits = decider(rollout.decider[:-1].flatten(0, 1))
 
-        def lower_constants(level: float) -> Tensor:
-            """(N,) constants of branches, lowered by the part of `level` that lies below
-            -`NEVER_ASKED_LOGIT`."""
+        def move_constants(level: float) -> Tensor:
+            """(N,) constants of branches, raised to `level` at least, then lowered by as much as it lies
+            below -`NEVER_ASKED_LOGIT`."""
             return constants.clamp(min=level) + min(level + NEVER_ASKED_LOGIT, 0.0)
 
         def is_within(level: float) -> bool:
-            size = float(torch.sigmoid(logits + lower_constants(level) - constants).sum(1).mean())
+            size = float(torch.sigmoid(logits + move_constants(level) - constants).sum(1).mean())
             return not size > self.config.mean_pool > 0
 
         constants.copy_(
-            lower_constants(
+            move_constants(
                 least_enough(is_within, MAX_EXPLORED_LOGIT, -2 * NEVER_ASKED_LOGIT, _BISECTION_STEPS)
             )
         )

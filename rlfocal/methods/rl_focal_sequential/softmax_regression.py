@@ -322,7 +322,7 @@ def _two_loops(
 
 _MAX_WEIGHING_DOCUMENTS = 3_000
 _MAX_HELD_OUT_DOCUMENTS = 2 * _BLOCK_ROWS
-"""Train documents to which out-of-fold fits are fitted. They decide on all."""
+"""The most train documents to which out-of-fold regressions are fitted. They decide on all."""
 _HELD_OUT_TOLERANCE = 0.5
 """The tolerance of out-of-fold fits, which only choose shares and train the Decider."""
 
