@@ -27,7 +27,7 @@ N_MEMBERS = 6
 DIFFERENCE_SHARE = 0.2
 """The share of documents on which two policies differ."""
 CHOICE_RATES = {"no better": (0.0, 0.05), "a point worse": (-0.01, 0.01)}
-"""What later policies gain on the first, and how often one of them decides at most."""
+"""By case, what later policies gain on the first, and in how many fits at most one of them may decide."""
 Progress = Callable[[str], None]
 
 
@@ -59,7 +59,7 @@ class ClaimCheck:
 
 
 def check_intervals(draws: int) -> Iterator[ClaimCheck]:
-    """Each planted truth, with 1 to 10 seeds."""
+    """Checks intervals of a difference, for each planted truth and number of seeds."""
     for planted in SYNTHETIC_CASES:
         for n_seeds in SEED_COUNTS:
             share, width = cover(n_seeds, planted, draws, seed=n_seeds)
@@ -70,7 +70,7 @@ def check_intervals(draws: int) -> Iterator[ClaimCheck]:
 
 
 def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[ClaimCheck]:
-    """Each newcomer of planted pools, and the first members of benchmarks in a warehouse."""
+    """Checks probes of each newcomer to planted pools, and of the first members of stored benchmarks."""
     for pool in SYNTHETIC_POOLS:
         yield from _check_pool(probe_pool(pool, draws, seed=0))
     for name in benchmarks:
@@ -88,7 +88,7 @@ def _check_pool(probed: Sequence[NewcomerProbes]) -> Iterator[ClaimCheck]:
 
 
 def check_promises(draws: int) -> Iterator[ClaimCheck]:
-    """Each planted population, method and target."""
+    """Checks promises, for each planted population, method and target."""
     for one in promises.simulate(draws):
         case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.made} made"
         yield ClaimCheck(
@@ -97,7 +97,7 @@ def check_promises(draws: int) -> Iterator[ClaimCheck]:
 
 
 def check_fallbacks(draws: int) -> Iterator[ClaimCheck]:
-    """Policies no better than the first, and worse ones, by three sizes of train."""
+    """Checks how often policies decide that are no better than the first, or worse, by size of train."""
     for case, (gain, most) in CHOICE_RATES.items():
         for n in (80, 300, 1000):
             climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFERENCE_SHARE, draws) * draws)
@@ -108,7 +108,7 @@ def check_fallbacks(draws: int) -> Iterator[ClaimCheck]:
 def check_all(
     draws: int, probes: int, benchmarks: Sequence[str], warehouse: str | Path | None, on_progress: Progress
 ) -> list[ClaimCheck]:
-    """Every claim; `probes`: of each newcomer."""
+    """Checks every claim, with `probes` of each newcomer and `draws` of everything else."""
     checks = {
         "intervals": check_intervals(draws),
         "probes": check_probes(probes, benchmarks, warehouse),
@@ -123,7 +123,7 @@ def check_all(
 
 
 def table_of(checked: Sequence[ClaimCheck]) -> Table:
-    """A row each, under its claim."""
+    """The table of checks: a row for each, under its claim."""
     table = Table("claim", "share %", "of", "claimed %", texts=("",))
     claim = ""
     for one in checked:

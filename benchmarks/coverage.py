@@ -16,7 +16,7 @@ PROMISED_COVERAGE = (0.94, 0.965)
 OUR_ACCURACY, RIVAL_ACCURACY = 0.70, 0.67
 """Accuracies of the two methods, over all documents, seeds and tasks."""
 OWN_LUCK_SHARE = 0.2
-"""The share of what decides a document that is each seed's own; the rest is the document's."""
+"""The share of an answer's variance that is each seed's own; the rest is the document's."""
 TASK_SPREAD = 0.1
 """Standard deviation between tasks of what `ours` gains, as a fraction."""
 
@@ -54,7 +54,7 @@ class Coverage(NamedTuple):
 
 
 def cover(n_seeds: int, planted: SyntheticMethods, draws: int, seed: int) -> Coverage:
-    """Draws answers anew. With one seed, the truth is what this very fit would gain on all documents."""
+    """Draws answers `draws` times. With one seed, the truth is what this very fit gains on all documents."""
     rng = np.random.default_rng(seed)
     held, widths = 0, 0.0
     for _ in range(draws):

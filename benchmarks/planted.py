@@ -22,7 +22,7 @@ FORESEEN_BY_NOBODY = 0.01
 
 
 class SyntheticPool(NamedTuple):
-    """Skills of synthetic members; of the newcomers, one at a time, too."""
+    """The skills of a pool's synthetic members, and of the newcomers, which are probed one at a time."""
 
     name: str
     members: tuple[float, ...]
@@ -50,15 +50,15 @@ class NewcomerProbes:
     """The newcomer's gain by all documents, as a fraction."""
     draws: int
     held: int
-    """Intervals with the gain that all documents say."""
+    """The number of intervals that contain the gain by all documents."""
     clear: int
     """The number of clear verdicts."""
     wrong: int
-    """Clear verdicts that all documents contradict."""
+    """The number of clear verdicts that all documents contradict."""
 
 
 def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbes]:
-    """Each newcomer, by as many probes, which end as soon as they are clear."""
+    """Probes each newcomer `draws` times, and a copy of the best member; a probe ends at a clear verdict."""
     rng = np.random.default_rng(seed)
     found = []
     for skill in pool.newcomers:
@@ -76,11 +76,8 @@ def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbe
 
 
 def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[NewcomerProbes]:
-    """The first members of a real pool, each the newcomer of the others."""
-    return [
-        _probe(name, member, replace(data, models=data.models), draws, member)
-        for member in data.models[:only]
-    ]
+    """Probes each of the first members of a real pool as the newcomer to the others."""
+    return [_probe(name, member, data, draws, member) for member in data.models[:only]]
 
 
 def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None = None) -> NewcomerProbes:
@@ -140,7 +137,7 @@ def _dataset(scores: Floats, labels: Ints, is_free: bool) -> Dataset:
     )
     if not is_free:
         return data
-    # An answer is a slot where a model gave it: by falling votes, the right one -1 where nobody did.
+    # Slots are the answers that some model gave, by falling votes; the label is -1 if nobody is right.
     votes = np.eye(n_choices)[data.predictions]
     order = np.argsort(-votes.sum(axis=1), axis=1, kind="stable")
     probs = np.take_along_axis(votes, order[:, None], axis=2)

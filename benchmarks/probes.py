@@ -45,14 +45,14 @@ class Case(NamedTuple):
 
 
 def members(data: Dataset, only: int) -> Iterator[Case]:
-    """Each of the first members as the newcomer of the others."""
+    """Yields each of the first members as the newcomer to the others."""
     for member in data.models[:only]:
         others, answers = leave_out(data, member)
         yield Case(member, design_probe(others, seed=1), answers)
 
 
 def make_newcomers(data: Dataset) -> Iterator[Case]:
-    """Newcomers whose verdict is known; of benchmarks with choices."""
+    """Yields made-up newcomers whose verdict is known, for benchmarks with choices."""
     rng, design = np.random.default_rng(0), design_probe(data, seed=1)
     best = int(data.correct.mean(axis=0).argmax())
     own, known = data.logprobs[:, best], np.maximum(data.labels, 0)
@@ -92,7 +92,7 @@ class Truth(NamedTuple):
     gain: float
     accuracy: float
     verdict: str
-    """Empty where all documents do not tell."""
+    """The verdict by all documents; empty where they leave it open."""
 
 
 def find_truth(case: Case) -> Truth:
@@ -112,8 +112,8 @@ def find_truth(case: Case) -> Truth:
 
 
 class Draw(NamedTuple):
-    """One probe of so many documents, as many at random, and one until it is clear: errors, and whether an
-    interval has the truth."""
+    """The errors of a probe of n documents and of n random ones, whether its intervals contain the truth, and
+    the outcome of a probe that ends at a clear verdict."""
 
     gain: float
     gain_at_random: float
@@ -182,9 +182,9 @@ def main(
 ) -> None:
     """Errors of probes of a fixed size, beside as many random documents with the same team, and verdicts.
 
-    rms: root mean squared error, in points. has: how often the 95 % interval has what all documents say.
-    asked: documents until a verdict, at most a tenth or 200. right: verdicts (leaning, where unclear) as by
-    all documents, where these tell.
+    rms: root mean squared error, in points. has: how often the 95 % interval contains the figure by all
+    documents. asked: documents until a clear verdict, at most a tenth or 200. right: verdicts (leaning, where
+    unclear) that agree with a clear one by all documents.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark)

@@ -50,8 +50,8 @@ class PromiseDraw(NamedTuple):
     is_broken: bool
     """Whether the error on test rows is above the target."""
     withdrawn: tuple[bool, bool]
-    """Whether the next look withdraws the promise, if the best model answers with noise, and as if to other
-    questions."""
+    """Whether the next test withdraws the promise: if the best model's log-probs have noise, and if they are
+    those of other questions."""
 
 
 def try_once(
@@ -151,8 +151,8 @@ def simulate_once(
 ) -> list[bool | None]:
     """Whether the promise of one draw of train is broken, by target; None where nothing is promised.
 
-    All as `rlfocal evaluate --target-error` does it: policies fitted to two thirds of train decide the rest,
-    which makes the threshold; the one fitted to all of train is held to it, on the whole population.
+    As in `rlfocal evaluate --target-error`, policies fitted to two thirds of train decide the rest, which
+    gives the threshold. The policy fitted to all of train is held to it on the whole population.
     """
     drawn = np.random.default_rng(seed).integers(0, len(population), n_train)
     train = population.take(drawn)
@@ -194,7 +194,7 @@ def simulate(
 
 
 def table_of(simulated: Sequence[PromiseSimulation]) -> Table:
-    """Beside what docs/promises.md claims: of the draws of train, at most 10 % lead to a broken promise."""
+    """The shares of draws that lead to a broken promise, beside the 10 % that docs/promises.md claims."""
     columns = "promised %", "made", "broken", "per draw %", "from", "to", "claimed %"
     table = Table("population", *columns, texts=("method",), title="Promises on planted populations")
     for one in simulated:
@@ -216,8 +216,8 @@ def main(
 ) -> None:
     """How often promises hold on random splits of a benchmark, and whether they break when a model does.
 
-    made: of the draws. broken: those with more errors on test rows. by noise, by a useless one: those that
-    the next look withdraws if the best model's log-probs have noise, or are of other questions.
+    made: the number of promises. broken: those with more errors on test rows. by noise, by a useless one:
+    those that the next test withdraws if the best model's log-probs have noise, or are of other questions.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark)

@@ -48,7 +48,7 @@ class EvaluationTable:
     tune: int = 0
     """Trials by which settings are chosen; 0: the defaults."""
     label: str = ""
-    """What is different here; empty: nothing."""
+    """How the evaluation differs from others of its file; empty: it does not."""
     above: tuple[str, ...] = ("best_single",)
     """Methods to which differences are taken, held to the same budget if they can be."""
     base: EvaluationTable | None = None
@@ -133,7 +133,7 @@ def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> EvaluationTable
 
 @dataclass(frozen=True)
 class _Runs:
-    """What an evaluation stored."""
+    """The stored runs of an evaluation."""
 
     warehouse: Warehouse
     benchmark: str
@@ -218,7 +218,7 @@ class _Runs:
         return np.asarray(tasks.to_numpy().astype(np.str_))
 
     def _difference(self, key: Key, other: Key, whole: bool = False) -> list[float]:
-        """In fractions: the mean, its 95 % interval over seeds and documents, or `whole` tasks; a p-value."""
+        """The mean in fractions, its 95 % interval over seeds and documents (or `whole` tasks), a p-value."""
         one, two = (np.stack([self._hits[row.run_id] for row in self.seeds[k]]) for k in (key, other))
         if self.per == "task":
             found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole)
@@ -232,7 +232,7 @@ class _Runs:
 
 
 def rounded(difference: Difference) -> list[float]:
-    """As results files have it: the mean, its interval's ends, the p-value."""
+    """The mean, its interval's ends and the p-value, rounded as in results files."""
     return [round(v, 6) for v in (difference.mean, difference.low, difference.high, difference.p_value)]
 
 

@@ -1,4 +1,4 @@
-"""What labels.json says beyond its tables: a figure of the docs, and what `rlfocal advise` looks up."""
+"""Makes of labels.json, besides tables, a figure of the docs and the gains that `rlfocal advise` looks up."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LOOKED_UP = ROOT / "rlfocal" / "evaluation" / "gains.json"
 
 
 def write_gains(path: Path) -> None:
-    """Both, from the file of results."""
+    """Writes the figure and the table of gains, from the file of results."""
     write_file(FIGURE, svg(figure(path).spec, PAPER))
     write_file(LOOKED_UP, looked_up(path))
 
 
 def looked_up(path: Path) -> str:
-    """JSON: a line for each third of the small pools by ceiling and number of labels, of `rl_focal`."""
+    """The gains of `rl_focal` as JSON: a line for each number of labels and third of the pools by ceiling."""
     lines = [
         json.dumps([row["x"], row["from"], row["to"], row["pools"], row["above"][SINGLE][:3]])
         for row in read_rows(path)

@@ -31,7 +31,7 @@ COMMAND = "make results DATA=DIR ONLY=labels"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one fit does on T test documents."""
+    """The outcome of one fit on T test documents."""
 
     right: Floats
     """(T,) 1 where it is right"""
@@ -41,13 +41,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Every method on random draws of so many train documents, then on all; the test documents stay."""
+    """Every method, fitted to random draws of so many train documents, then to all; test documents stay."""
 
     benchmark: str
     labels: tuple[int, ...] = LABELS
     draws: int = 5
     fits_of_all: int = 1
-    """With all labels there is nothing to draw, and a further fit differs by its training seed alone."""
+    """The number of fits with all labels, which differ by their training seed alone."""
     command: str = COMMAND
 
     @property

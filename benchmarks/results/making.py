@@ -22,7 +22,7 @@ from warehouse import Warehouse
 
 _LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")
 _PLACE = ("benchmark", "per", "protocol", "split", "label", "study", "settings")
-"""What tells one evaluation or study from another."""
+"""The fields that tell one evaluation or study from another."""
 
 
 class Step(Protocol):
@@ -33,11 +33,11 @@ class Step(Protocol):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What all its rows share: benchmark, protocol, per, settings."""
+        """The fields that all its rows share: benchmark, protocol, per, settings."""
         ...
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """What the data are, with the seconds that it took, and one row for each line of a table.
+        """The fields that describe the data, with the seconds that it took; and one row for each table line.
 
         At most `at_once` methods run at a time.
         """
@@ -93,7 +93,7 @@ def remake(
 
 
 def _block(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
-    """All that a step found."""
+    """Runs a step; returns its block of the file: what was run, and the rows."""
     data, rows = step.rows(warehouse, at_once)
     about = {"command": step.command} | step.about | data | {"versions": _versions()}
     return about | {"rows": _add_dates(rows)}

@@ -180,7 +180,7 @@ def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[s
 
 
 def _caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "here") -> str:
-    """What was run: data, seeds, days, and the command, or how many. `place`: of the compared differences."""
+    """The line below a table: data, seeds, days, commands. `place`: where the compared differences are."""
     commands = list(dict.fromkeys(row["command"] for row in rows))
     said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
     shapes = dict.fromkeys((row["benchmark"], row["models"], row["documents"]) for row in rows)
@@ -204,7 +204,7 @@ def _mark(row: Row) -> str:
 
 
 def block(row: Row) -> str:
-    """What a method may know of a question's task; tables never mix blocks without saying so."""
+    """The name for what a method may know of a question's task; a table that mixes them says so."""
     if row.get("per") == "task":
         return "per-task"
     return "shared+task" if "+task" in row["method"] else "shared"
@@ -270,7 +270,7 @@ def _span(row: Row, name: str, digits: int) -> str:
 
 
 def _settings_cell(row: Row) -> str:
-    """What a search chose; the defaults where it chose no others, or there was none."""
+    """The settings that a search chose; `the defaults` where it chose no others, or there was none."""
     settings = row.get("chosen", {})
     return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "the defaults"
 

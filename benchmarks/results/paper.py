@@ -63,7 +63,7 @@ class PaperPart:
 
     @property
     def table(self) -> Table:
-        """For 80 columns: theirs under the column's name, ours beside it."""
+        """The table, 80 characters wide: their figure under the column's name, ours beside it."""
         titles = (title for column in self.columns for title in (column, "ours"))
         table = Table("", *titles, wraps=False)
         for row in self.rows:
@@ -72,12 +72,12 @@ class PaperPart:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before comparing: artefacts above all."""
+        """Sentences to read before comparing, on artefacts above all."""
         return [f"{row.label}: {row.note}." for row in self.rows if row.note] + [self.note] * bool(self.note)
 
     @property
     def commands(self) -> list[str]:
-        """What makes ours."""
+        """The commands that make our figures."""
         return list(dict.fromkeys(row.command for row in self.rows))
 
     @property
@@ -99,7 +99,7 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
 
 
 def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> None:
-    """Every part, and under each the commands that fill what is missing."""
+    """Prints every part, and under each the commands that fill its empty cells."""
     console = console or Console()
     for part in parts:
         console.print(Text(part.title, style="bold"))

@@ -29,7 +29,7 @@ WITH_TEXT = ("log_linear+text", "stacking+text")
 """Methods that fuse all models and read the question, as RL-Focal does."""
 ONLINE_METHODS = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
 IMPOSSIBLE_METHODS = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
-"""What the data do not allow: there are no choices, and no questions' texts."""
+"""By benchmark, methods that its data do not allow: they hold no choices, and no questions' texts."""
 
 
 def _drop_impossible(benchmark: str, names: Sequence[str]) -> tuple[str, ...]:

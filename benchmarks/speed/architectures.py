@@ -42,7 +42,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-72B": {"model_type": "qwen2"} | GROUPED_ATTENTION,
     "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED_ATTENTION,
 }
-"""What config.json says of the models of pools/paper.yaml, by how hf_repo begins: where it is not at hand."""
+"""By how hf_repo begins, the config.json of the models of pools/paper.yaml, for machines without it."""
 N_HEADS = 2
 CONTEXT_TOKENS = 512
 WEIGHT_FACTOR = 4.0

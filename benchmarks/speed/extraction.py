@@ -245,7 +245,7 @@ def _lm_eval_scores(rival: Any, documents: Sequence[Document]) -> np.ndarray:
 
 
 def _lm_eval_thoughts(rival: Any, documents: Sequence[Document]) -> None:
-    """Every trace, and then every choice after every trace, as two runs of lm-eval would."""
+    """Samples every trace, then scores every choice after every trace, as two runs of lm-eval would."""
     traces = _lm_eval_texts(rival, documents, THINKING.traces, THINKING.budget)
     close = THINKING.markers[1] + THINKING.lead_in
     repeated = [document for document in documents for _ in range(THINKING.traces)]
@@ -274,7 +274,7 @@ def _lm_eval_passes(rival: Any, documents: Sequence[Document]) -> None:
 
 
 def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, tokens: int) -> list[str]:
-    """What lm-eval's `repeats` does: every request as often."""
+    """Samples texts as lm-eval's `repeats` does: by repeating every request."""
     from lm_eval.api.instance import Instance
 
     options = {"until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "max_gen_toks": tokens}

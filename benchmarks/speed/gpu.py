@@ -1,4 +1,4 @@
-"""What a GPU makes of an extraction: its log-probs against float32 on the CPU, its speed, and its memory."""
+"""Checks an extraction on a GPU: its log-probs against float32 on the CPU, its speed, and its memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EngineCheck:
     max_difference: float
     """Largest difference of a token's log-prob from float32's on the CPU, in nats."""
     tolerance: float
-    """What rounding in the dtype explains."""
+    """The largest difference that rounding in the dtype explains."""
     tokens_per_second: float
     """Distinct prompt tokens a second."""
     share_of_peak: float | None

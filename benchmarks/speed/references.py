@@ -18,7 +18,7 @@ MAX_COST_RATIO = 1.5
 
 
 class Cost(NamedTuple):
-    """What one piece of work cost."""
+    """The cost of one piece of work."""
 
     name: str
     cpu_seconds: float

@@ -30,7 +30,7 @@ class ReleasedSettings:
     learning_rate: float = 1e-3
     clip: float = 0.2
     all_terms: bool = True
-    """Every term of the weighted sum is worked out, whatever its weight."""
+    """Whether terms of weight 0 are computed, too."""
 
 
 METRIC_WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -130,16 +130,16 @@ class ReleasedLoop:
         }
 
     def documents(self) -> range:
-        """What an episode walks: two documents after the first window, the window subtracted twice."""
+        """The documents of an episode: the first window and two more are left out, and the last window."""
         window = self.settings.window
         return range(window + 2, len(self.labels) - window)
 
     def start(self) -> None:
-        """A new phase."""
+        """Begins a new phase."""
         self.memory = ReleasedMemory()
 
     def episode(self, phase: str, documents: range | None = None) -> list[float]:
-        """The reward of every query of one episode."""
+        """Runs one episode; returns the reward of every query."""
         self.pool = [1] * self.probs.shape[1]
         rewards = []
         for at, query in enumerate(documents or self.documents(), start=1):
@@ -149,7 +149,7 @@ class ReleasedLoop:
         return rewards
 
     def query(self, phase: str, query: int) -> float:
-        """Choose a pool, answer, and remember what it earned."""
+        """Chooses a pool, answers, and remembers the reward, which it returns."""
         heads = self.decider(torch.tensor(self.observation(query), dtype=torch.float32))
         draws = self.draw(len(heads))
         self.pool = [int(draw < head[1]) for draw, head in zip(draws.tolist(), heads, strict=True)]

@@ -38,7 +38,7 @@ MAX_POOLS = 200_000
 
 
 class PoolCosts(NamedTuple):
-    """What a pool of so many models costs."""
+    """The costs of a pool of so many models."""
 
     models: int
     documents: int

@@ -106,7 +106,7 @@ app.command(no_args_is_help=True, help=_HELP)(study)
 
 
 def main() -> None:
-    """Exit codes as those of `rlfocal`."""
+    """Runs the command, with the exit codes of `rlfocal`."""
     run_guarded(lambda: run(app, "python -m benchmarks.studies"))
 
 

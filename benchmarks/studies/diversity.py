@@ -30,9 +30,9 @@ LABEL_COUNTS = (10, 20, 50, 100, 250, 500)
 MAX_CHOICE_LABELS = 100
 """Labels that a team is chosen from, at most; a window may be longer."""
 DRAWS_OF_TRAIN, DRAWS = 100, 20
-"""Sets of labels that a rule is fitted on, and those of each task that a team is chosen from."""
+"""The numbers of label sets to fit a rule on, and of those of each task to choose a team from."""
 STEP, MOST_STEPS = 10, 200
-"""Documents of a stream for which a window's team answers, and how often one is chosen, about."""
+"""The number of documents for which a window's team answers, and roughly the most choices of a team."""
 PIECES, FEWEST_TASKS = 10, 5
 """Pieces of consecutive documents that stand for tasks where there are fewer; fewer are not compared."""
 WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
@@ -103,7 +103,7 @@ class Candidates:
 
 
 def draw_benchmark_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """n documents of train, whichever tasks they are of, drawn anew for each; the rule is of other draws."""
+    """Draws n train documents of any tasks for each choice of a team; the rule is fitted on other draws."""
     rng, occasions = np.random.default_rng([n, is_train]), []
     train = np.flatnonzero(candidates.data.is_train)
     if n > min(MAX_CHOICE_LABELS, len(train) // 2):
@@ -117,7 +117,7 @@ def draw_benchmark_occasions(candidates: Candidates, is_train: bool, n: int) -> 
 
 
 def draw_task_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """n train documents of the task that the team is for; the rule is of other tasks."""
+    """Draws n train documents of the task that the team is for; the rule is fitted on other tasks."""
     rng, occasions = np.random.default_rng(n), []
     tests = candidates.tasks(False)
     for task, train in candidates.tasks(True).items():
@@ -131,7 +131,7 @@ def draw_task_occasions(candidates: Candidates, is_train: bool, n: int) -> list[
 
 
 def draw_transfer_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """All train documents of one task, for every other task; the rule is of other tasks' transfers."""
+    """Takes all train documents of one task for each other task; the rule is of transfers to other tasks."""
     trained = candidates.tasks(True)
     described = {
         task: candidates.describe(rows, number) for number, (task, rows) in enumerate(trained.items())
@@ -146,7 +146,7 @@ def draw_transfer_occasions(candidates: Candidates, is_train: bool, n: int) -> l
 
 
 def draw_window_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """The last n documents of a stream, for the next ones; the rule is of train's stream."""
+    """Takes the last n documents of a stream for the next ones; the rule is fitted on train's stream."""
     stream = np.flatnonzero(candidates.data.is_train == is_train)
     if n > len(stream) // 2:
         return []
@@ -169,7 +169,7 @@ LABEL_SOURCES: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
     TRANSFER_SOURCE: draw_transfer_occasions,
     "a window": draw_window_occasions,
 }
-"""How the labelled documents are come by."""
+"""By name, the ways to get labelled documents."""
 
 
 def compare(
@@ -197,7 +197,7 @@ def _score_best_teams(on: Candidates, occasions: Occasions) -> Floats:
 
 
 def cut(data: Dataset) -> Dataset:
-    """With pieces of train and of test in place of tasks, where test has fewer than FEWEST_TASKS."""
+    """The dataset; where test has fewer tasks than FEWEST_TASKS, pieces of train and of test replace them."""
     if len(np.unique(data.tasks[~data.is_train])) >= FEWEST_TASKS:
         return data
     tasks = np.empty(len(data), dtype="<U16")
@@ -216,12 +216,12 @@ def _gain_fields(gain: Difference) -> dict[str, Any]:
 
 
 def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
-    """Where the points of metrics are that were compared with the accuracies alone."""
+    """The positions of the points of metrics that were compared with the accuracies alone."""
     return (place for place, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
 
 
 def _correct_p_values(points: list[Point]) -> list[Point]:
-    """With p-values adjusted by Holm's method over all comparisons of a metric with none."""
+    """The points, their p-values adjusted by Holm's method over all comparisons of a metric with none."""
     places = list(_metrics_of(points))
     adjusted = holm(np.array([points[i].p_value for i in places])).tolist() if places else []
     corrected = dict(zip(places, adjusted, strict=True))

@@ -1,4 +1,4 @@
-"""What a study found, as a table on a terminal and as a figure."""
+"""Shows a study's findings as a table on a terminal and as a figure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTRA_COLUMNS = {"mean_pool_size": "models asked", "seconds": "seconds per seed"
 
 
 def print_findings(findings: StudyFindings, console: Console | None = None) -> None:
-    """The table and the notes."""
+    """Prints the table and the notes."""
     console = console or Console()
     console.print(findings_table(findings))
     for note in findings.notes:
@@ -90,7 +90,7 @@ def write_figure(findings: StudyFindings, path: Path) -> Path:
 
 
 def _chart(findings: StudyFindings) -> alt.ConcatChart:
-    """Over a number: a line for each series; what has no place on the axis lies across. Else by name."""
+    """A line for each series over a numeric axis, a level line for a point without a number; else dots."""
     import altair as alt
 
     from rlfocal.report.figures import style

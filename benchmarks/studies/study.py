@@ -51,18 +51,18 @@ class Point:
     cost: float | None = None
     """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float | None = None
-    """To train (almost none for agents that were trained before) and decide, per seed."""
+    """The seconds per seed to train and decide; almost none for agents that were trained before."""
     runs: tuple[str, ...] = ()
     """Run ids in `evaluations`."""
     gain: tuple[float, float, float] | None = None
     """How much higher the accuracy is than another point's, as a fraction, with its 95 % interval."""
     p_value: float | None = None
-    """Of the gain, corrected for all that the study compares."""
+    """The p-value of the gain, corrected for all of the study's comparisons."""
 
 
 @dataclass(frozen=True)
 class StudyFindings:
-    """All that one run of a study shows."""
+    """The findings of one run of a study."""
 
     study: str
     question: str
@@ -70,14 +70,14 @@ class StudyFindings:
     """The setting or condition that is varied."""
     benchmark: str
     method: str
-    """Of RL-Focal's methods the one that was fitted; empty: none."""
+    """The method of RL-Focal's that was fitted; empty: none."""
     per: str
     models: tuple[str, ...]
     settings: str
-    """What differs from the method's defaults throughout; empty: nothing."""
+    """The settings that differ from the method's defaults throughout; empty: none."""
     points: tuple[Point, ...]
     beside: Beside | None
-    """What the figure shows besides accuracy."""
+    """The quantity that the figure shows besides accuracy."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -134,12 +134,12 @@ class Study:
     axis: str
     """The setting or condition that is varied."""
     answer: Callable[[Conditions, Sequence[Any]], StudyResult]
-    """Given the values to try."""
+    """The function of conditions and values to try that runs the study."""
     values: tuple[Any, ...] = ()
-    """What is tried unless other values are given; empty: there is nothing to choose."""
+    """The values to try unless others are given; empty: there is nothing to choose."""
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
-    """Which of RL-Focal's methods, unless another is given."""
+    """The method of RL-Focal's, unless another is given."""
     fits: bool = True
     """Whether RL-Focal is fitted at all."""
 
@@ -198,7 +198,7 @@ class Conditions:
     setup: Setup
     method: str = RL_FOCAL[0]
     settings: Settings = field(default_factory=dict)
-    """What differs from the method's defaults in every arm."""
+    """The settings that differ from the method's defaults in every arm."""
     chose_models: bool = False
     """Whether rows or models differ from the benchmark's; such runs are on no leaderboard."""
     study: str = ""
@@ -206,7 +206,7 @@ class Conditions:
     """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
 
     def replace_rows(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
-        """The same on these rows, off the leaderboard."""
+        """The same conditions on these rows, off the leaderboard."""
         setup = replace(self.setup, dataset=data, request=replace(self.setup.request, protocol=protocol))
         return replace(self, setup=setup, chose_models=True)
 

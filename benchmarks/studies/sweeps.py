@@ -52,11 +52,11 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
 MAX_TEAM_SIZE = 6
 """Models in the largest team, unless others are asked for."""
 REFERENCE_METHODS = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
-"""What runs beside RL-Focal unless `--beside` says otherwise."""
+"""The methods beside RL-Focal unless `--beside` names others."""
 
 
 def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """With the first n of train's documents in a random order, the same for every method."""
+    """Fits every method to the first n train documents in one random order."""
     data = conditions.setup.dataset
     most = int(data.is_train.sum())
     counts = [most if value == ALL_VALUES else min(read_label_count(str(value)), most) for value in values]
@@ -155,7 +155,7 @@ def _count(value: Any, most: int) -> int:
 
 
 class DecisionTrace(NamedTuple):
-    """What one run did on T documents."""
+    """The decisions of one run on T documents."""
 
     pools: Bools
     """(T, N)"""
@@ -225,11 +225,11 @@ ORDER BY weights, n_thought_tokens, c.model
 """
 """Models $2 of the same weights (of closed ones, of one family), by tokens that they think about a query."""
 CHOOSERS = ("best_single", "cascade")
-"""What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
+"""The methods that may choose among the models beside RL-Focal unless `--beside` names others."""
 
 
 def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Each model of the same weights alone, and all that may choose between it and those that think less."""
+    """Each model of the same weights alone, and methods that choose between it and those that think less."""
     thinkers = find_thinkers(conditions)
     for value in values:
         if value not in (ALL_VALUES, *thinkers):

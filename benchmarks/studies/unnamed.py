@@ -29,7 +29,7 @@ from rlfocal.statistics.intervals import Difference, paired_difference
 
 N_FOLDS, SHUFFLES = 5, 20
 POOL, UNNAMED_RIGHT, NONE_RIGHT = range(3)
-"""What is right: the pool's answer, the likeliest unnamed choice, or neither."""
+"""Which answer is right: the pool's, the likeliest unnamed choice, or neither."""
 ORACLE_LABEL = "told when all are wrong"
 MIN_PROBABILITY = 1e-6
 

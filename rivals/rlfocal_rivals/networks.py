@@ -211,7 +211,7 @@ def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, B) different documents for each seed."""
+    """(S, B) the positions of a batch of distinct documents, drawn for each seed."""
     return torch.stack([torch.randperm(n, generator=generator)[:batch] for generator in generators])
 
 

@@ -150,7 +150,7 @@ def losses(draw: st.DrawFn) -> np.ndarray:
 
 
 def spent(wrong: np.ndarray, rate: float, share: float) -> float:
-    """What a model drawn by the weights is expected to get wrong over all documents."""
+    """The expected number of errors of a model drawn by the weights, over all documents."""
     return float((np.exp(weights_along(wrong, rate, share)[:-1]) * wrong).sum())
 
 
