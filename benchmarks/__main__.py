@@ -64,7 +64,7 @@ def extraction(
     if as_json:
         print_json(found)
         return
-    console = _console()
+    console = _make_console()
     for setting in found.setting:
         block = "" if setting.block_size is None else f", cache blocks of {setting.block_size} tokens"
         console.print(
@@ -142,7 +142,7 @@ def gpu(
                 of.slower or "",
                 "right" if of.is_right else "WRONG",
             )
-        _console().print(shown)
+        _make_console().print(shown)
     found = check_gpu(split(sizes), chosen, documents, progress_line)
     every: list[ArchitectureCheck | EngineCheck] = [*checked, *found]
     rows = [asdict(each) | {"is_right": each.is_right} for each in every]
@@ -162,7 +162,7 @@ def gpu(
                 decimal(row.planned_gb, 1),
                 "right" if row.is_right else "WRONG",
             )
-        _console().print(table)
+        _make_console().print(table)
         typer.echo(f"on {found[0].device}; stored in {output}")
     if not all(each.is_right for each in every):
         raise typer.Exit(1)
@@ -190,7 +190,7 @@ def diversity(
     if as_json:
         print_json(found)
         return
-    console = _console()
+    console = _make_console()
     console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
     table = Table("way", "seconds", "faster", "max Δ", "peak MB")
     work = ""
@@ -278,7 +278,7 @@ def _print_costs(title: str, costs: Sequence[Cost], commit: str | None) -> None:
             decimal(cost.last, 1),
             decimal(cost.times_slower, 2),
         )
-    _console().print(table)
+    _make_console().print(table)
     slower = [f"{cost.name} ({cost.times_slower:.1f} times)" for cost in list_slower(costs)]
     typer.echo(
         f"SLOWER than {commit}: {', '.join(slower)}"
@@ -316,7 +316,7 @@ def training(
     if as_json:
         print_json(found)
         return
-    console = _console()
+    console = _make_console()
     console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
     table = Table("way", "steps", "seconds", "steps/s", "faster")
     setting = None
@@ -354,7 +354,7 @@ def decision(
     if as_json:
         print_json(found)
         return
-    console = _console()
+    console = _make_console()
     table = Table(f"{found.models} models", "median µs", "99 % µs", "faster")
     for row in found.latencies:
         table.add(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
@@ -384,7 +384,7 @@ def statistics(
     if as_json:
         print_json(checked)
     else:
-        _console().print(table_of(checked))
+        _make_console().print(table_of(checked))
     if not all(one.is_kept for one in checked):
         raise typer.Exit(1)
 
@@ -397,7 +397,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
         raise InputError(f"{option} {text!r} is not a list of whole numbers such as 1,10") from error
 
 
-def _console() -> Console:
+def _make_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH)
 
 

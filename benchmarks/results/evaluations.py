@@ -105,7 +105,7 @@ class EvaluationTable:
                 row["chosen"] = runs.list_chosen_settings(row["method"])
             if base and (row["method"], None) in base.seeds:
                 row["changed"] = _measure_changes(runs, base, row["method"])
-                row["above_base"] = {"": _against(runs, base, row["method"])}
+                row["above_base"] = {"": _compare_with_base(runs, base, row["method"])}
         first = runs.pooled[0]
         data = {
             "models": len(first.models),
@@ -194,16 +194,16 @@ class _Runs:
     def _find_key(self, method: str, budget: str | None) -> Key | None:
         return next((key for key in ((method, budget), (method, None)) if key in self.seeds), None)
 
-    def _task_rows(self, one: Evaluation) -> list[Evaluation]:
+    def _select_task_rows(self, one: Evaluation) -> list[Evaluation]:
         rows = [row for row in self.stored if row.run_id == one.run_id and row.task != "*"]
         return rows if self.per == "task" else [one]
 
     def _mean(self, one: Evaluation, figure: str) -> float:
-        values = [getattr(row, figure) for row in self._task_rows(one)]
+        values = [getattr(row, figure) for row in self._select_task_rows(one)]
         return fmean(np.nan if value is None else value for value in values)
 
     def _stderr(self, one: Evaluation) -> float:
-        rows = self._task_rows(one)
+        rows = self._select_task_rows(one)
         return sqrt(sum(row.accuracy * (1 - row.accuracy) / row.n for row in rows)) / len(rows)
 
     @cached_property
@@ -236,7 +236,7 @@ def rounded(difference: Difference) -> list[float]:
     return [round(v, 6) for v in (difference.mean, difference.low, difference.high, difference.p_value)]
 
 
-def _against(runs: _Runs, base: _Runs, method: str) -> list[float]:
+def _compare_with_base(runs: _Runs, base: _Runs, method: str) -> list[float]:
     """The method's accuracy minus the base's, paired by document and seed."""
     return rounded(paired_by_seed(runs.hits(method), base.hits(method)))
 

@@ -116,16 +116,16 @@ class SmallPoolTable:
                 members = np.random.default_rng(seed).choice(len(whole.models), size, replace=False)
                 data = whole.reorder(np.sort(members))
                 rooms.append(room(data.correct))
-                gains.append(self._gains(data, seed))
+                gains.append(self._measure_gains(data, seed))
         sizes = sorted({size for _, size in self.sizes})
         about = {
             "models": " or ".join(map(str, sizes)),
             "documents": n_test,
             "seconds": round(time.process_time() - started, 1),
         }
-        return about, list(self._by_thirds(rooms, gains))
+        return about, list(self._summarise_thirds(rooms, gains))
 
-    def _gains(self, data: Dataset, seed: int) -> dict[tuple[int, str], float]:
+    def _measure_gains(self, data: Dataset, seed: int) -> dict[tuple[int, str], float]:
         """By number of labels and method, its accuracy minus the best single model's."""
         found = {}
         for n in self.labels:
@@ -134,7 +134,7 @@ class SmallPoolTable:
                 found[n, name] = float(outcomes[name].right.mean() - outcomes[SINGLE].right.mean())
         return found
 
-    def _by_thirds(
+    def _summarise_thirds(
         self, rooms: Sequence[Room], gains: Sequence[Mapping[tuple[int, str], float]]
     ) -> Iterator[dict[str, Any]]:
         for measure in Room._fields:
@@ -163,10 +163,10 @@ def outcomes_of(data: Dataset, train: Dataset, seed: int) -> Mapping[str, Outcom
     fitted: dict[str, Fitted] = {START_METHOD: agents.restore_start(), "rl_focal": agents}
     for name in (SINGLE, "log_linear", "rl_focal_sequential"):
         [fitted[name]] = make_method(name).fit(train, [seed])
-    return {name: _outcome(policy, data.test) for name, policy in fitted.items()}
+    return {name: _measure_outcome(policy, data.test) for name, policy in fitted.items()}
 
 
-def _outcome(policy: Fitted, test: Dataset) -> Outcome:
+def _measure_outcome(policy: Fitted, test: Dataset) -> Outcome:
     decided = decide(policy, test.hide_labels())
     right = test.is_right(decided.predictions).astype(np.float64)
     return Outcome(right, float(decided.pools.sum(axis=1).mean()))

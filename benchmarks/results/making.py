@@ -51,7 +51,7 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
     """
     blocks = []
     for step in steps:
-        blocks.append(_block(warehouse, step, at_once))
+        blocks.append(_run_step(warehouse, step, at_once))
     _keep_gone(blocks, path)
     write_file(path, dump(blocks))
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
@@ -71,7 +71,7 @@ def remake(
         if block is None:
             continue
         if not isinstance(step, EvaluationTable):  # small enough to make whole
-            block |= _block(warehouse, step, at_once)
+            block |= _run_step(warehouse, step, at_once)
             continue
         there = {*step.methods, *(row["method"] for row in block["rows"])}
         names = tuple(name for name in methods if name in there)
@@ -92,10 +92,10 @@ def remake(
     return seconds
 
 
-def _block(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
+def _run_step(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
     """Runs a step; returns its block of the file: what was run, and the rows."""
     data, rows = step.rows(warehouse, at_once)
-    about = {"command": step.command} | step.about | data | {"versions": _versions()}
+    about = {"command": step.command} | step.about | data | {"versions": _list_versions()}
     return about | {"rows": _add_dates(rows)}
 
 
@@ -171,5 +171,5 @@ def import_data(warehouse: Warehouse, folder: Path) -> None:
     import_prices(warehouse)
 
 
-def _versions() -> str:
+def _list_versions() -> str:
     return ", ".join([f"python {python_version()}", *(f"{name} {version(name)}" for name in _LIBRARIES)])

@@ -89,10 +89,10 @@ class _Marker:
         return rows
 
     def _matches(self, row: Row) -> bool:
-        return all(_marker_text(key, row) in values for key, values in self.conditions.items())
+        return all(_read_field(key, row) in values for key, values in self.conditions.items())
 
 
-def _marker_text(key: str, row: Row) -> str:
+def _read_field(key: str, row: Row) -> str:
     """A field as markers name it."""
     if key == "block":
         return block(row)
@@ -109,23 +109,23 @@ def _rewrite_marker(match: re.Match[str], folder: str) -> str:
             raise InputError(f"<!-- value: {text} --> leaves {len(rows)} rows; name one")
         said = _cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
     else:
-        said = "\n" + _table(marker, folder) + "\n"
+        said = "\n" + _write_table(marker, folder) + "\n"
     return f"<!-- {kind}: {text} -->{said}<!-- end -->"
 
 
-def _table(marker: _Marker, folder: str) -> str:
+def _write_table(marker: _Marker, folder: str) -> str:
     rows = marker.rows()
-    compared = _correct(rows, marker.layout.get("columns") or marker.layout.get("cell", []))
+    compared = _mark_certain(rows, marker.layout.get("columns") or marker.layout.get("cell", []))
     place = "here"
     if only := marker.layout.get("only"):
         rows, place = [row for row in rows if row["method"] in only], "of the whole table"
-    head, body = _pivot(marker, rows) if "by" in marker.layout else _make_flat_table(marker, rows)
+    head, body = _make_pivot_table(marker, rows) if "by" in marker.layout else _make_flat_table(marker, rows)
     lines = [head, ["---"] * len(head), *body]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows, compared, place)}"
+    return f"{table}\n\n{_write_caption(f'{folder}/{marker.name}.json', rows, compared, place)}"
 
 
-def _correct(rows: Sequence[Row], columns: Sequence[str]) -> int:
+def _mark_certain(rows: Sequence[Row], columns: Sequence[str]) -> int:
     """Marks the shown differences that are certain by Holm's method; returns how many are shown."""
     names = [name.partition(":")[::2] for name in columns if name.startswith("above")]
     shown = [(row, name) for row in rows for name in names if _difference_values(row, *name)]
@@ -154,13 +154,13 @@ def _p_value(found: Sequence[float]) -> float:
 
 def _make_flat_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = marker.layout["columns"]
-    return [_head(name) for name in columns], [
+    return [_write_head(name) for name in columns], [
         [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
         for row in rows
     ]
 
 
-def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def _make_pivot_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """A line for each value of `rows`, a column for each of `by`; sorted by the first column on."""
     keys, by, [cell] = marker.layout["rows"], marker.layout["by"], marker.layout["cell"]
     at: dict[tuple[str, ...], dict[str, Row]] = {}
@@ -176,10 +176,10 @@ def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[s
         [*line, *(_cell(cell, at[line][c]) + _mark(at[line][c]) if c in at[line] else "–" for c in columns)]
         for line in lines
     ]
-    return [*map(_head, keys), *columns], body
+    return [*map(_write_head, keys), *columns], body
 
 
-def _caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "here") -> str:
+def _write_caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "here") -> str:
     """The line below a table: data, seeds, days, commands. `place`: where the compared differences are."""
     commands = list(dict.fromkeys(row["command"] for row in rows))
     said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
@@ -210,7 +210,7 @@ def block(row: Row) -> str:
     return "shared+task" if "+task" in row["method"] else "shared"
 
 
-def _head(name: str) -> str:
+def _write_head(name: str) -> str:
     return _COLUMNS[_check_column(name)][0].format(*name.split(":")[1:])
 
 
@@ -308,7 +308,6 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "above_tasks": ("the same, over tasks", lambda row, method: _difference_cell(row, method, "above_tasks")),
     "answers_changed": ("answers changed, %", lambda row: _percent(row.get("changed", {}).get("answers"), 1)),
     "pools_changed": ("pools changed, %", lambda row: _percent(row.get("changed", {}).get("pools"), 1)),
-    "seconds": ("seconds a seed", lambda row: f"{row['seconds']:.1f}"),
     "documents": ("documents", lambda row: str(row["documents"])),
     "cost_of_steady": ("cost of a steady stream, points", lambda row: _span(row, "cost_of_steady", 1)),
     "after_turn": ("after a turn, % of the best pool", lambda row: _span(row, "after_turn", 0)),

@@ -67,7 +67,7 @@ class PaperPart:
         titles = (title for column in self.columns for title in (column, "ours"))
         table = Table("", *titles, wraps=False)
         for row in self.rows:
-            table.add(row.label, *(_figure(v) for cell in row.cells for v in (cell.theirs, cell.ours)))
+            table.add(row.label, *(_format_figure(v) for cell in row.cells for v in (cell.theirs, cell.ours)))
         return table
 
     @property
@@ -113,19 +113,19 @@ def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> N
 
 def _make_part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[str, Board]) -> PaperPart:
     source, columns = described.get("source", "boards"), tuple(described["columns"])
-    ours = _our_figures(warehouse, source, described.get("benchmark", ""), boards)
+    ours = _read_our_figures(warehouse, source, described.get("benchmark", ""), boards)
     rows = []
     for row in described["rows"]:
         theirs, key = row.get("theirs", {}), row.get("method", row.get("point", row["label"]))
         members = row.get("members", {})
         cells = tuple(Cell(c, theirs.get(c), ours.get((members.get(c, key), c))) for c in columns)
-        rows.append(PaperRow(row["label"], cells, row.get("note", ""), _command(described, row)))
+        rows.append(PaperRow(row["label"], cells, row.get("note", ""), _write_command(described, row)))
     return PaperPart(described["name"], described["title"], columns, tuple(rows), described.get("note", ""))
 
 
-def _our_figures(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str, Board]) -> Ours:
+def _read_our_figures(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str, Board]) -> Ours:
     if source == "boards":
-        return {key: value for board in boards.values() for key, value in _board_figures(board).items()}
+        return {key: value for board in boards.values() for key, value in _read_board_figures(board).items()}
     if source == "prices":
         prices = warehouse.rows("SELECT model, price FROM models WHERE price IS NOT NULL")
         return {(model, "price"): price for model, price in prices}
@@ -144,7 +144,7 @@ def _our_figures(warehouse: Warehouse, source: str, benchmark: str, boards: Mapp
     return {key: value for point in points for key, value in _point_figures(point).items()}
 
 
-def _board_figures(board: Board) -> Ours:
+def _read_board_figures(board: Board) -> Ours:
     alone = {(f"{SINGLE_PREFIX}{one.model}", board.benchmark): 100 * one.accuracy for one in board.singles}
     return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.rows}
 
@@ -169,7 +169,7 @@ def _point_figures(point: Point) -> Ours:
     return {(key, column): value for key in keys for column, value in known.items() if value is not None}
 
 
-def _command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def _write_command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if "command" in described:
         return str(described["command"])
     method = "rl_focal" if row["method"].startswith(SINGLE_PREFIX) else row["method"]
@@ -179,9 +179,9 @@ def _command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return f"rlfocal evaluate --benchmark {missing} --methods {method} --seeds 5{setting}"
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     """
-    >>> _figure(72.7), _figure(4737.0), _figure(0.014), _figure(None)
+    >>> _format_figure(72.7), _format_figure(4737.0), _format_figure(0.014), _format_figure(None)
     ('72.70', '4,737', '0.014', '–')
     """
     if value is None:

@@ -38,10 +38,10 @@ class StreamTable:
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return {"models": len(ACCURACIES_BEFORE), "documents": N_TEST}, [
-            self._row(name) for name in self.methods
+            self._make_row(name) for name in self.methods
         ]
 
-    def _row(self, method: str) -> dict[str, Any]:
+    def _make_row(self, method: str) -> dict[str, Any]:
         costs, shares, just_after, late = [], [], [], np.arange(N_TEST) >= TURN_POSITION + SCORED_FROM
         for seed in range(self.seeds):
             steady, turned = make_turning_stream(seed, N_TEST), make_turning_stream(seed, TURN_POSITION)

@@ -74,8 +74,8 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     with use_one_thread():
         for name, agents in _load_agents(rows, seed).items():
             router = Router(agents)
-            timed[f"{name}, a document to decide"] = _microseconds(partial(decide, agents), documents)
-            per_batch = _microseconds(partial(decide, agents), [batch] * N_BATCHES, warm_up=1)
+            timed[f"{name}, a document to decide"] = _time_each(partial(decide, agents), documents)
+            per_batch = _time_each(partial(decide, agents), [batch] * N_BATCHES, warm_up=1)
             timed[f"{name}, a document of {BATCH_DOCUMENTS:,} to decide"] = [
                 us / BATCH_DOCUMENTS for us in per_batch
             ]
@@ -134,7 +134,7 @@ def _time_calls(router: Router, question: str, said: Mapping[str, Output]) -> li
     return [*taken, (time.perf_counter_ns() - started) / 1e3]
 
 
-def _microseconds(
+def _time_each(
     decide: Callable[[Dataset], object], documents: list[Dataset], warm_up: int = WARM_UP
 ) -> list[float]:
     taken = []

@@ -73,17 +73,17 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float]:
         name: value for name, value in os.environ.items() if name not in _list_unset_variables(os.environ)
     }
     own = {"PREFECT_HOME": str(folder / "prefect"), "XDG_DATA_HOME": str(folder / "data")}
-    before, begun = _used_by_children(), time.monotonic()
+    before, begun = _read_children_seconds(), time.monotonic()
     with (folder / "said").open("w+") as said:
         code = subprocess.run(
             command, cwd=folder, env=environment | own, stdout=said, stderr=said, check=False
         ).returncode
-        for _ in _orphans():
+        for _ in _await_orphans():
             pass
         if code:
             said.seek(0)
             raise RunError(f"{' '.join(command)} ended with exit code {code}: {said.read()[-500:]}")
-    return _used_by_children() - before, time.monotonic() - begun
+    return _read_children_seconds() - before, time.monotonic() - begun
 
 
 def _list_unset_variables(environment: Mapping[str, str]) -> list[str]:
@@ -91,7 +91,7 @@ def _list_unset_variables(environment: Mapping[str, str]) -> list[str]:
     return [name for name in environment if name.startswith(("RLFOCAL_", "PREFECT_"))]
 
 
-def _orphans() -> Iterator[int]:
+def _await_orphans() -> Iterator[int]:
     """Waits for each process that a command left behind."""
     while True:
         try:
@@ -100,6 +100,6 @@ def _orphans() -> Iterator[int]:
             return
 
 
-def _used_by_children() -> float:
+def _read_children_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -108,7 +108,7 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
     eq8 = _time_work(lambda: [focal_diversity_of_pool(data.correct[:, pools[i]]) for i in at], scale)
     ours = _time_work(lambda: diversity.focal_diversity(data.correct, pools))
     yield DiversityMeasurement(work, "Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
-    yield _row(work, "rlfocal", ours, eq8, at)
+    yield _make_row(work, "rlfocal", ours, eq8, at)
 
     work = "with plurality accuracy"
     on_progress(work)
@@ -123,8 +123,8 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
     sql = "SELECT plurality_accuracy FROM all_pools('made-up', ?)"
     table = _time_work(lambda: _numbers(warehouse, sql, [n_models])[:, 0])
     yield DiversityMeasurement(work, "Eq (8) and a vote pool by pool, scaled", both.seconds, 1.0)
-    yield _row(work, "rlfocal", TimedValue(ours.seconds + accuracy.seconds, accuracy.value), both, at)
-    yield _row(work, "SQL: all_pools", table, both, at)
+    yield _make_row(work, "rlfocal", TimedValue(ours.seconds + accuracy.seconds, accuracy.value), both, at)
+    yield _make_row(work, "SQL: all_pools", table, both, at)
 
     work = f"focal diversity of every pool at every document, window {WINDOW_DOCUMENTS}"
     on_progress(work)
@@ -140,7 +140,7 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
     slid = _time_work(each_step)
     yield DiversityMeasurement(work, "all statistics pool by pool, scaled", steps.seconds, 1.0)
     expected = np.array([s.focal_diversity for s in steps.value])
-    yield _row(work, "rlfocal", slid, TimedValue(steps.seconds, expected))
+    yield _make_row(work, "rlfocal", slid, TimedValue(steps.seconds, expected))
 
 
 def _measure_over_time(
@@ -165,8 +165,8 @@ def _measure_over_time(
     sql = "SELECT kappa FROM pool_diversity_over_time('made-up', ?, ?) ORDER BY position"
     table = _time_work(lambda: _numbers(warehouse, sql, [list(data.models[:size]), WINDOW_DOCUMENTS])[:, 0])
     yield DiversityMeasurement(work, "every window anew, scaled", reference.seconds, 1.0)
-    yield _row(work, "rlfocal", ours, reference, ends)
-    yield _row(work, "SQL: pool_diversity_over_time", table, reference, ends)
+    yield _make_row(work, "rlfocal", ours, reference, ends)
+    yield _make_row(work, "SQL: pool_diversity_over_time", table, reference, ends)
 
 
 def _batch(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
@@ -186,7 +186,7 @@ def _batch(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> Iterato
     )
     ours = _time_work(lambda: diversity.pool_diversity(predictions, labels, chosen).focal_diversity)
     yield DiversityMeasurement(work, "focal diversity alone: Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
-    yield _row(work, "rlfocal", ours, eq8, at)
+    yield _make_row(work, "rlfocal", ours, eq8, at)
 
 
 def _measure_large_pool(
@@ -207,7 +207,7 @@ def _measure_large_pool(
 
     on_progress(work)
     jobs = {way: (str(place), sql, names) for way, sql in ways.items()}
-    for way, reason in run_each(_query, jobs, at_once=1, on_event=note).items():
+    for way, reason in run_each(_run_query, jobs, at_once=1, on_event=note).items():
         if reason:
             raise RunError(f"{way}: {reason}")
     reference = found[next(iter(ways))][0]
@@ -216,7 +216,7 @@ def _measure_large_pool(
         yield DiversityMeasurement(work, way, seconds, reference / seconds, peak_bytes=peak)
 
 
-def _query(send: Send, place: str, name: str, models: list[str]) -> None:
+def _run_query(send: Send, place: str, name: str, models: list[str]) -> None:
     """Runs in a process of its own."""
     with open_warehouse(place, read_only=True) as warehouse:
         timed = _time_work(partial(warehouse.rows, script(name), [models]))
@@ -238,7 +238,7 @@ def _time_work(work: Callable[[], Any], scale: float = 1.0) -> TimedValue:
     return TimedValue(scale * (perf_counter() - started), value)
 
 
-def _row(
+def _make_row(
     work: str, way: str, timed: TimedValue, reference: TimedValue, at: Any = slice(None)
 ) -> DiversityMeasurement:
     difference = float(np.nanmax(np.abs(timed.value[at] - np.asarray(reference.value))))

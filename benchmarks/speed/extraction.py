@@ -126,7 +126,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     place = Path(model or f"{folder}/random")
     if model is None and not place.exists():
         save_random_model(place, HIDDEN_SIZES[device], N_LAYERS[device], dtype)
-    rival, forgetful, ours, computed = (_vllm if engine == "vllm" else _hf)(str(place), dtype)
+    rival, forgetful, ours, computed = (_load_vllm if engine == "vllm" else _load_hf)(str(place), dtype)
     tokenizer = rival.tokenizer
     params = count_parameters(str(place))
     gpu = gpu_of(torch.cuda.get_device_name()) if device == "cuda" else None
@@ -140,7 +140,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
             block = ours.settings().get("block_size")
             size = block if isinstance(block, int) else None
             send(ExtractionSetup(engine, params, device, dtype, size, n, length))
-        unique = _unique(encoded)
+        unique = _count_unique(encoded)
         send(f"{engine}: {work}, lm-eval's way")
         reference = _time_work(lambda d=documents: _lm_eval_scores(rival, d), computed)  # type: ignore[misc]
         send(f"{engine}: {work}, ours")
@@ -170,7 +170,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     send(thoughts(f"rlfocal {engine}", thought, apart))
 
 
-def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
+def _load_vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
     """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
     from rlfocal.extraction.engines import vllm
 
@@ -209,7 +209,7 @@ def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful
         vllm_causallms.LLM = made
 
 
-def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
+def _load_hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
     import torch
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -290,7 +290,7 @@ def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
     list(engine.sample(documents, SamplingSettings(N_PASSES, 0.6, 0.95, ANSWER_TOKENS, (), 0)))
 
 
-def _unique(encoded: Sequence[EncodedDocument]) -> int:
+def _count_unique(encoded: Sequence[EncodedDocument]) -> int:
     """The number of distinct tokens to read; where every choice is one token, those of the contexts."""
     if all(len(tail) == 1 for _, tails in encoded for tail in tails):
         return unique_tokens(context for context, _ in encoded)

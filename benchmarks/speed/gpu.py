@@ -103,7 +103,7 @@ def _refer(send: Send, size: str, n: int, folder: str) -> None:
 
     made = MODEL_SIZES[size]
     save_random_model(Path(folder, "model"), made.hidden, made.layers, "bfloat16", made.vocabulary)
-    engine = start_engine(_spec(size, folder, 1, "float32"), "hf", os.cpu_count() or 1)
+    engine = start_engine(_make_spec(size, folder, 1, "float32"), "hf", os.cpu_count() or 1)
     torch.save(_score(engine, n), Path(folder, "expected.pt"))
 
 
@@ -115,7 +115,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
 
     on_gpu = torch.cuda.is_available()
     params = count_parameters(str(Path(folder, "model")))
-    spec = _spec(size, folder, params, "bfloat16")
+    spec = _make_spec(size, folder, params, "bfloat16")
     engine = start_engine(spec, backend, os.cpu_count() or 1)
     _score(engine, 2)  # kernels are compiled, caches made
     started = perf_counter()
@@ -123,7 +123,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     seconds = perf_counter() - started
     expected = torch.load(Path(folder, "expected.pt"))
     compared = compare(expected, scores, getattr(torch, spec.dtype))
-    rate = _unique_tokens(folder, n) / seconds
+    rate = _count_unique_tokens(folder, n) / seconds
     gpu = gpu_of(torch.cuda.get_device_name()) if on_gpu else None
     made = MODEL_SIZES[size]
     a_token = 2 * made.hidden * made.layers * torch.bfloat16.itemsize  # its keys and values
@@ -145,7 +145,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     )
 
 
-def _spec(size: str, folder: str, params: int, dtype: Literal["float32", "bfloat16"]) -> ModelSpec:
+def _make_spec(size: str, folder: str, params: int, dtype: Literal["float32", "bfloat16"]) -> ModelSpec:
     place = str(Path(folder, "model"))
     return ModelSpec(model=f"random-{size}", hf_repo=place, params_b=params / 1e9, dtype=dtype)
 
@@ -156,7 +156,7 @@ def _score(engine: Engine, n: int) -> list[float]:
     return [value for scores in engine.score(documents) for s in scores for value in s.token_logprobs]
 
 
-def _unique_tokens(folder: str, n: int) -> int:
+def _count_unique_tokens(folder: str, n: int) -> int:
     from transformers import AutoTokenizer
 
     encoded = PromptEncoder(AutoTokenizer.from_pretrained(Path(folder, "model"))).choices(

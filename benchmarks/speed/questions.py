@@ -56,39 +56,39 @@ def multiple_choice(n: int, *, words_a_choice: int, per_task: int = 15) -> list[
         if i % per_task == 0:
             examples = "".join(_question(random, words_a_choice)[0] + "\n\n" for _ in range(N_SHOTS))
         text, choices = _question(random, words_a_choice, answered=False)
-        documents.append(_document(i, examples + text, choices))
+        documents.append(_make_document(i, examples + text, choices))
     return documents
 
 
 def open_questions(n: int) -> list[Document]:
     """Makes n prompts of about 600 words, which a model is to continue."""
     random = Random("open")
-    return [_document(i, _words(random, 600) + " ?", ()) for i in range(n)]
+    return [_make_document(i, _draw_words(random, 600) + " ?", ()) for i in range(n)]
 
 
 def unique_tokens(prompts: Iterable[Sequence[int]]) -> int:
     """Tokens that must be read if every common beginning is read once: the nodes of the prompts' trie."""
     ordered = sorted(map(tuple, prompts))
-    return sum(map(len, ordered)) - sum(_common(a, b) for a, b in pairwise(ordered))
+    return sum(map(len, ordered)) - sum(_count_common(a, b) for a, b in pairwise(ordered))
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _count_common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _question(random: Random, words_a_choice: int, *, answered: bool = True) -> tuple[str, tuple[str, ...]]:
-    listed = [_words(random, words_a_choice or 3) for _ in range(4)]
+    listed = [_draw_words(random, words_a_choice or 3) for _ in range(4)]
     options = "".join(f"\n{name}: {text}" for name, text in zip(NAMES, listed, strict=True))
     choices = tuple(listed) if words_a_choice else NAMES
-    text = f"{_words(random, random.randint(*N_WORDS))}?{options}\nAnswer:"
+    text = f"{_draw_words(random, random.randint(*N_WORDS))}?{options}\nAnswer:"
     return text + (f" {random.choice(choices)}" if answered else ""), choices
 
 
-def _words(random: Random, n: int) -> str:
+def _draw_words(random: Random, n: int) -> str:
     return " ".join(random.choice(WORDS) for _ in range(n))
 
 
-def _document(doc_id: int, context: str, choices: tuple[str, ...]) -> Document:
+def _make_document(doc_id: int, context: str, choices: tuple[str, ...]) -> Document:
     return Document(
         doc_id=doc_id,
         doc_hash=str(doc_id),

@@ -98,7 +98,7 @@ def _chart(findings: StudyFindings) -> alt.ConcatChart:
 
     is_numbered = any(p.x is not None for p in findings.points)
     beside = findings.beside or "mean_pool_size"
-    points = [_row(p, beside) for p in findings.points]
+    points = [_make_row(p, beside) for p in findings.points]
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
     names = sorted({p["series"]: None for p in placed}, key=lambda name: name != RL_FOCAL_LABEL)
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED_COLOUR]
@@ -144,7 +144,7 @@ def _chart(findings: StudyFindings) -> alt.ConcatChart:
     return alt.concat(*panels, columns=2).resolve_scale(color="shared")
 
 
-def _row(p: Point, beside: str) -> dict[str, Any]:
+def _make_row(p: Point, beside: str) -> dict[str, Any]:
     row: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
     for name, error in (("seeds", p.stderr_seeds), ("docs", p.stderr_docs)):
         row[name] = 100 * (error or 0.0)
@@ -187,7 +187,7 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
     from rlfocal.report.figures import style
 
     shown = [p for p in findings.points if p.gain is not None and p.series not in (WITHOUT, HINDSIGHT)]
-    ways = list(dict.fromkeys(_series_name(p) for p in shown))
+    ways = list(dict.fromkeys(_name_source(p) for p in shown))
     names = list(dict.fromkeys(p.series.replace("_", " ") for p in shown))
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK]
     scale = alt.Scale(domain=ways, range=[palette[number % len(palette)] for number in range(len(ways))])
@@ -200,7 +200,7 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
     ]
 
     def panel(fusion: str) -> alt.LayerChart:
-        rows = [_row_of_gain(p) for p in shown if _fusion(p) == fusion]
+        rows = [_make_gain_row(p) for p in shown if _name_fusion(p) == fusion]
         base = alt.Chart(style.rows(rows)).encode(
             alt.Y("metric:N", title=None, sort=names),
             alt.YOffset("setting:N", sort=[str(row["setting"]) for row in rows]),
@@ -214,7 +214,7 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
             width=290, height=46 * len(names), title=fusion
         )
 
-    panels = [panel(fusion) for fusion in dict.fromkeys(_fusion(p) for p in shown)]
+    panels = [panel(fusion) for fusion in dict.fromkeys(_name_fusion(p) for p in shown)]
     return alt.concat(*panels, columns=2).resolve_scale(color="shared", x="shared")
 
 
@@ -223,21 +223,21 @@ def has_gains(points: Sequence[Point]) -> bool:
     return any(p.series == WITHOUT for p in points)
 
 
-def _row_of_gain(p: Point) -> dict[str, object]:
+def _make_gain_row(p: Point) -> dict[str, object]:
     mean, low, high = (round(100 * value, 3) for value in p.gain or ())
     return {
         "metric": p.series.replace("_", " "),
         "setting": p.label.partition("; ")[0],
-        "way": _series_name(p),
+        "way": _name_source(p),
         "gain": mean,
         "low": low,
         "high": high,
     }
 
 
-def _series_name(p: Point) -> str:
+def _name_source(p: Point) -> str:
     return p.label.partition("; ")[0].partition(",")[0]
 
 
-def _fusion(p: Point) -> str:
+def _name_fusion(p: Point) -> str:
     return p.label.partition("; ")[2]

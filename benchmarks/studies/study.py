@@ -241,7 +241,7 @@ def tuned_arm(
     title = " ".join(dict.fromkeys([setup.dataset.benchmark, RL_FOCAL_LABEL, label]))
     own = RLFocal(method, None, setup.store if keep else None, setup.progress(title), changes=every)
     told = {**find_changes(method, every, setup.train_sizes), **beside}
-    return _arm(conditions, (RL_FOCAL_LABEL, label, x), method, adapt(own), told)
+    return _make_arm(conditions, (RL_FOCAL_LABEL, label, x), method, adapt(own), told)
 
 
 def reference_arm(
@@ -253,7 +253,7 @@ def reference_arm(
     beside: Settings = NO_SETTINGS,
 ) -> Arm:
     """A method without settings."""
-    return _arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)
+    return _make_arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)
 
 
 def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[
 
 def run_arms(arms: Sequence[Arm]) -> list[Point]:
     """Evaluate every arm that the warehouse does not have, and summarise its seeds."""
-    return [_to_point(arm, run_arm(arm)) for arm in arms]
+    return [_make_point(arm, run_arm(arm)) for arm in arms]
 
 
 def run_arm(arm: Arm) -> list[Evaluation]:
@@ -273,7 +273,7 @@ def run_arm(arm: Arm) -> list[Evaluation]:
     return [row for row in read_runs(arm.setup.warehouse, runs) if row.task == "*"]
 
 
-def _arm(
+def _make_arm(
     conditions: Conditions, place: tuple[str, str, float | None], name: str, method: Method, told: Settings
 ) -> Arm:
     """Without a study, its rows are those that `evaluate` makes."""
@@ -281,7 +281,7 @@ def _arm(
     return Arm(*place, conditions.setup, Candidate(name, method, study, told))
 
 
-def _to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
+def _make_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
     more: dict[str, Any] = {
         "mean_pool_size": fmean(row.mean_pool_size for row in rows),
         "cost": mean_known(row.cost for row in rows),

@@ -63,7 +63,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     arms = [
         arm
         for n in dict.fromkeys(counts)
-        for arm in _arms(
+        for arm in _make_arms(
             conditions.replace_rows(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n}
         )
     ]
@@ -71,7 +71,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     return StudyResult(run_arms(arms), [note])
 
 
-def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
+def _make_arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
     """RL-Focal and what runs beside it."""
     kind = conditions.setup.dataset.kind
     names = [name for name in conditions.beside or REFERENCE_METHODS if kind in entry_of(name).kinds]
@@ -84,8 +84,8 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     k."""
     most = len(conditions.setup.dataset.models)
     wanted = range(2, max(min(most, MAX_TEAM_SIZE), 2) + 1) if ALL_VALUES in values else values
-    counts = [_count(value, most) for value in wanted]
-    arms = [_constrained(conditions, k) for k in counts]
+    counts = [_read_count(value, most) for value in wanted]
+    arms = [_constrain(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
         on = conditions.replace_rows(conditions.setup.dataset, protocol)
@@ -104,7 +104,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     )
 
 
-def _constrained(conditions: Conditions, k: int) -> Arm:
+def _constrain(conditions: Conditions, k: int) -> Arm:
     label = f"{k} models"
     if conditions.method == "rl_focal_sequential":
         return tuned_arm(conditions, label, float(k), {"mean_pool": float(k)})
@@ -147,7 +147,7 @@ class _FixedSizePolicy:
         return answered
 
 
-def _count(value: Any, most: int) -> int:
+def _read_count(value: Any, most: int) -> int:
     count: int = read_value(str(value), 1, "size")
     if not 1 <= count <= most:
         raise InputError(f"a pool of {count} models is not possible; use 1 to {most}")

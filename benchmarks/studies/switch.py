@@ -31,13 +31,13 @@ DOCUMENTS_PER_POINT = 50
 
 def switch(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Agents trained on one task answer its test rows, then every row of another, frozen and online."""
-    before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
+    before, after = _choose_pair(conditions.setup.dataset, [str(value) for value in values])
     data = stream(conditions.setup.dataset, before, after)
     about = {"switch": [before, after]}
     arms = [tuned_arm(conditions.replace_rows(data, name), name, beside=about) for name in get_args(Protocol)]
     arms.append(reference_arm(conditions.replace_rows(data), "best_single", beside=about))
     n_before = int((data.test.tasks == before).sum())
-    points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
+    points = [p for arm in arms for p in _make_points(conditions, arm, data.test, n_before)]
     best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]
     alone = float(data.test.correct[n_before:, data.models.index(best)].mean())
     notes = [
@@ -61,7 +61,7 @@ def furthest_apart(train: Dataset) -> tuple[str, str]:
     return max(pairs, key=lambda ab: accuracy[ab[1]].max() - accuracy[ab[1]][accuracy[ab[0]].argmax()])
 
 
-def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
+def _choose_pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
     tasks = list(dict.fromkeys(data.tasks.tolist()))
     if len(tasks) < 2:
         raise InputError(f"benchmark {data.benchmark!r} has one task; a switch needs two")
@@ -75,7 +75,7 @@ def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
     return named[0], named[1]
 
 
-def _points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
+def _make_points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
     """A point for each stretch of the stream; x counts documents from the switch to the stretch's middle."""
     rows = run_arm(arm)
     correct = [decisions(conditions.setup.warehouse, row.run_id, test).correct for row in rows]

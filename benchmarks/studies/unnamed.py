@@ -106,11 +106,11 @@ def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """The cases of train, by ensembles fitted on the other folds, and of test, by one fitted on train."""
     held_out = np.empty((len(train), train.probs.shape[2]))
     for rest, out in split_folds(folds(train, N_FOLDS)):
-        held_out[out] = _logits(train.take(rest), train.take(out))
-    return describe(train, held_out), describe(test, _logits(train, test))
+        held_out[out] = _compute_logits(train.take(rest), train.take(out))
+    return describe(train, held_out), describe(test, _compute_logits(train, test))
 
 
-def _logits(train: Dataset, documents: Dataset) -> Floats:
+def _compute_logits(train: Dataset, documents: Dataset) -> Floats:
     """(T, C) of the log-linear ensemble of all models, fitted on `train`."""
     pool = fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))
     return np.asarray(
@@ -192,8 +192,8 @@ def _summarise_switches(
         f"{_share(pooled[tenth])} %.",
         f"On {_share(none)} % no model is right, and there the likeliest unnamed choice is on "
         f"{_share(right[none])} %: told when, log_linear would gain {points(room.mean)} points. AUC of "
-        f"knowing when: {decimal(_auc(learned.none_right, none), 2)}; from shuffled labels "
-        f"{decimal(fmean(_auc(of.none_right, none) for of in shuffled), 2)}.",
+        f"knowing when: {decimal(_compute_auc(learned.none_right, none), 2)}; from shuffled labels "
+        f"{decimal(fmean(_compute_auc(of.none_right, none) for of in shuffled), 2)}.",
     ]
 
 
@@ -201,7 +201,7 @@ def _share(is_so: Bools) -> str:
     return percent(float(is_so.mean()) if len(is_so) else None, 1)
 
 
-def _auc(scores: Floats, is_true: Bools) -> float:
+def _compute_auc(scores: Floats, is_true: Bools) -> float:
     """The area under the ROC curve; NaN where all are true or none is."""
     from sklearn.metrics import roc_auc_score
 

@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_limits
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of, scale_to_unit
 from rlfocal.methods.checking import Range, Share, checked
-from rlfocal.methods.knn import cosines, find_nearest, unit, vectors_of
+from rlfocal.methods.knn import cosines, find_nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
 from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, to_numpy
@@ -84,7 +84,7 @@ def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
 
 def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
     """Yields the inner products of vectors with the centres, whose lengths count, unlike in `cosines`."""
-    yield slice(0, len(e)), (unit(e) @ centres.T).round(9)
+    yield slice(0, len(e)), (scale_to_unit(e) @ centres.T).round(9)
 
 
 # ---- Avengers: models ranked within clusters; and Avengers-Pro, its cost-aware form

@@ -158,12 +158,12 @@ def read_routerbench(path: Path) -> list[Answer]:
     for row in sorted(rows, key=lambda row: (natural_key(str(row["sample_id"])), str(row["prompt"]))):
         task = str(row["eval_name"])
         for model in models:
-            answers.append(_response(row, model, task, numbered[task], path))
+            answers.append(_read_response(row, model, task, numbered[task], path))
         numbered[task] += 1
     return answers
 
 
-def _response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answer:
+def _read_response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answer:
     score = grade(row[model], f"{path}, sample_id {row['sample_id']}, column {model!r}")
     given = row.get(model + _RESPONSE_SUFFIX)
     text = None if given is None else unwrap(given)
@@ -248,7 +248,7 @@ def read_llmrouterbench(folder: Path) -> list[Answer]:
         for number, record in enumerate(content["records"], 1):
             where = f"{path}, record {number}"
             try:
-                answers.append(_record(record, keys, model, where))
+                answers.append(_read_record(record, keys, model, where))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise InputError(f"{where}: not a record of LLMRouterBench ({error!r})") from None
     return answers
@@ -279,23 +279,23 @@ def latest_runs(folder: Path) -> Iterator[Path]:
         yield max(paths, key=lambda path: match[0] if (match := _TIME_SUFFIX.search(path.stem)) else "")
 
 
-def _record(value: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
-    text = _text(value.get("raw_output"))
+def _read_record(value: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
+    text = _write_text(value.get("raw_output"))
     return Answer(
         *keys,
         int(value["index"]) - 1,
         model,
         grade(value["score"], where),
-        forms(_text(value["prediction"]), text),
+        forms(_write_text(value["prediction"]), text),
         text,
-        _text(value["origin_query"]) or "",
-        _text(value["ground_truth"]),
+        _write_text(value["origin_query"]) or "",
+        _write_text(value["ground_truth"]),
         value.get("completion_tokens"),
         value.get("prompt_tokens"),
     )
 
 
-def _text(value: Any) -> str | None:
+def _write_text(value: Any) -> str | None:
     """A text as it is, other values as text, because some data sets' answers are lists or objects."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -56,11 +56,11 @@ class Eagle(MethodBase):
         encoder = fit_encoder(self.encoder, questions)
         vectors = vectors_of(encoder, questions)
         return [
-            self._router(train, encoder, vectors, draw_games(train.correct, np.random.default_rng(seed)))
+            self._make_router(train, encoder, vectors, draw_games(train.correct, np.random.default_rng(seed)))
             for seed in seeds
         ]
 
-    def _router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
+    def _make_router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
         start = np.full((1, len(train.models)), INITIAL_RATING)
         in_order = np.argsort(games.place, kind="stable")[None]
         overall = mean_ratings(start, games, in_order, self.step)[0]

@@ -179,11 +179,11 @@ def learn_weights(
     every_label = torch.tensor(labels)
     with use_one_thread():
         for _ in range(how.iterations):
-            rows = _drawn_rows(len(labels), how.batch, generators)
+            rows = _draw_rows(len(labels), how.batch, generators)
             seen, q, y = every_state[rows], every_prob[rows], every_label[rows]
             with torch.no_grad():
                 means = weighers(seen)
-                noise = _noise((how.draws, *means.shape[1:]), generators)
+                noise = _draw_noise((how.draws, *means.shape[1:]), generators)
                 actions = means[:, None] + weighers.spreads * noise
                 before = weighers.log_probs(means, actions)
                 reward = rewards(actions, q, y)
@@ -196,7 +196,7 @@ def learn_weights(
                 learner.descend(-gain.flatten(1).mean(1).sum())
                 missed = reward - critic(seen)[..., 0][:, None]
                 judge.descend(missed.square().flatten(1).mean(1).sum())
-    return [_weighers_of_seed(weighers, number, n_state, how) for number in range(len(seeds))]
+    return [_take_weighers(weighers, number, n_state, how) for number in range(len(seeds))]
 
 
 def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
@@ -210,16 +210,16 @@ def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
     return torch.where(answers == labels[:, None], 1.0, -1.0)
 
 
-def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
+def _draw_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
     """(S, B) the positions of a batch of distinct documents, drawn for each seed."""
     return torch.stack([torch.randperm(n, generator=generator)[:batch] for generator in generators])
 
 
-def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+def _draw_noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
     return torch.stack([torch.randn(shape, generator=generator) for generator in generators])
 
 
-def _weighers_of_seed(weighers: WeightPolicies, number: int, n_state: int, how: Rlae) -> WeightPolicies:
+def _take_weighers(weighers: WeightPolicies, number: int, n_state: int, how: Rlae) -> WeightPolicies:
     of_seed = WeightPolicies(weighers.n_models, n_state, how, [torch.Generator()])
     rows = slice(number * weighers.n_agents, (number + 1) * weighers.n_agents)
     of_seed.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})

@@ -272,7 +272,7 @@ class Information:
     def answer(self, outputs: Dataset, members: Members) -> Answers:
         """Answers the slot whose pattern of votes was right most often on train."""
         exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
-        chance = np.where(exists, self.chances(members)[_patterns(outputs, members)], -1.0)
+        chance = np.where(exists, self.chances(members)[_read_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
         voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
         winner = find_earliest_slots(top, voted) if outputs.kind == "answers" else top.argmax(axis=1)
@@ -292,7 +292,7 @@ class Information:
         """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
         slots = np.arange(self.train.probs.shape[2])
         exists = slots < self.train.n_choices[:, None]
-        return _patterns(self.train, members)[exists], (self.train.labels[:, None] == slots)[exists]
+        return _read_patterns(self.train, members)[exists], (self.train.labels[:, None] == slots)[exists]
 
 
 def mutual_information(pattern: Ints, is_right: Bools) -> float:
@@ -312,7 +312,7 @@ def mutual_information(pattern: Ints, is_right: Bools) -> float:
     return float(information - bias)
 
 
-def _patterns(documents: Dataset, members: Members) -> Ints:
+def _read_patterns(documents: Dataset, members: Members) -> Ints:
     """(T, C) which members predict a slot, as a binary number."""
     slots = np.arange(documents.probs.shape[2])
     pattern = np.zeros((len(documents), len(slots)), dtype=np.int64)

@@ -13,23 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Worth, checked
-from rlfocal.methods.knn import vectors_of
+from rlfocal.methods.knn import NeighbourScores, cosines, find_nearest, mean_over, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ModelScorer, ScoreRouter, check_prices, question_router
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
-
-
-from pydantic import Field
-
-from rlfocal.methods.knn import NeighbourScores, cosines, find_nearest, mean_over
 
 Predict = Callable[[Floats], Floats]
 """A function from questions' vectors (T, D) to the expected score of every model (T, N)."""

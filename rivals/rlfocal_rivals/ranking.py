@@ -238,7 +238,7 @@ def _train(ranker: PairEncoder, train: Dataset, pairs: Pairs, how: LLMBlender) -
     learned = [*ranker.encoder.parameters(), *ranker.head.parameters()]
     optimiser = torch.optim.AdamW(learned, lr=how.learning_rate)
     ranker.encoder.train()
-    for part in _batches(len(both), how.epochs, how.batch, how.seed):
+    for part in _draw_batches(len(both), how.epochs, how.batch, how.seed):
         target = torch.tensor(wins[part], dtype=torch.float32, device=ranker.encoder.device)
         logits = ranker.logits(texts_of(train, both[part]))
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target)
@@ -269,7 +269,7 @@ def _load_encoder(name: str, batch: int) -> PairEncoder:
     return PairEncoder(tokenizer, encoder, head, batch)
 
 
-def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
+def _draw_batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
     shuffle = np.random.default_rng(seed)
     for _ in range(epochs):
         order = shuffle.permutation(n)

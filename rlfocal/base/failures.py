@@ -60,7 +60,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def damage(error: BaseException) -> str:
-    """What to do about the damaged file that DuckDB's `error` names; empty if it names none."""
+    """Advice on the damaged file that DuckDB's `error` names; empty if it names none."""
     if type(error).__name__ not in DUCKDB_ERRORS or ".parquet" not in str(error):
         return ""
     from warehouse.object_store import is_refusal

@@ -44,7 +44,7 @@ class Option(OptionInfo):
     ) -> None:
         others |= {"min": least, "param_decls": flags, "show_default": default or True}
         others |= {"parser": split if is_listed else None, "callback": self._accept}
-        others |= {"autocompletion": None if complete is None else _completion(complete)}
+        others |= {"autocompletion": None if complete is None else _make_completion(complete)}
         told = f"{help} May be repeated." if is_listed else help
         super().__init__(default=..., help=told, **others)
         self.most = MAX_NUMBER if most is None and least is not None else most
@@ -75,7 +75,7 @@ def split(listed: str | Sequence[str]) -> list[str]:
     return [name for name in (part.strip() for part in whole.split(",")) if name]
 
 
-def _completion(name: str) -> Callable[[typer.Context, str], list[str]]:
+def _make_completion(name: str) -> Callable[[typer.Context, str], list[str]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         names: list[str] = getattr(import_module("rlfocal.cli.support.completion"), name)(ctx, incomplete)
         return names

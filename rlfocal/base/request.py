@@ -82,16 +82,16 @@ def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raises InputError for a value that a parameter of a function, or a field of a class, does not take."""
     from pydantic import ValidationError  # here, as the command line's help must not wait for it
 
-    for name, adapter in _adapters(function).items():
+    for name, adapter in _make_adapters(function).items():
         if name in arguments:
             try:
                 adapter.validate_python(arguments[name])
             except ValidationError as error:
-                raise _refusal(name, arguments[name], error) from None
+                raise _make_refusal(name, arguments[name], error) from None
 
 
 @cache
-def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
+def _make_adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
     """Pydantic's checkers of those parameters whose annotations hold bounds, by name."""
     from pydantic import TypeAdapter
 
@@ -99,7 +99,7 @@ def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def _refusal(name: str, value: Any, error: ValidationError) -> InputError:
+def _make_refusal(name: str, value: Any, error: ValidationError) -> InputError:
     [fault, *_] = error.errors()
     if fault["type"] == "literal_error":
         return unknown_name(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))

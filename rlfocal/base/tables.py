@@ -57,7 +57,7 @@ class Table:
     def explained_terms(self) -> dict[str, str]:
         """The entries of `words` whose terms occur in the table."""
         cells = {cell for row in self.rows for cell in row}
-        shown = {*map(_without_arrow, self.header), *cells}
+        shown = {*map(_drop_arrow, self.header), *cells}
         return {word: meaning for word, meaning in self.words.items() if word in shown}
 
     @property
@@ -87,8 +87,8 @@ class Table:
         """The table as CSV for spreadsheets: numbers are plain, and no name can be read as a formula."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(_csv_cell(_without_arrow(heading)) for heading in self.header)
-        writer.writerows(map(_csv_cell, row) for row in self.rows)
+        writer.writerow(_write_csv_cell(_drop_arrow(heading)) for heading in self.header)
+        writer.writerows(map(_write_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
     def select(
@@ -184,14 +184,14 @@ class Table:
     def _cell(self, tag: str, scope: str, column: int, text: str) -> Markup:
         attributes = Markup(' scope="{}"').format(scope) if scope else Markup("")
         attributes += Markup(' class="members"') if column > self.n_numbers else ""
-        if meaning := self.words.get(_without_arrow(text)):
+        if meaning := self.words.get(_drop_arrow(text)):
             attributes += Markup(' title="{}"').format(meaning)
         if 0 < column <= self.n_numbers:  # an interval breaks before its bracket alone
             text = text.replace(", ", ",\N{NO-BREAK SPACE}")
         return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes, text)
 
 
-def _without_arrow(heading: str) -> str:
+def _drop_arrow(heading: str) -> str:
     return heading.rstrip("↑↓")
 
 
@@ -236,7 +236,7 @@ def _turns(sign: str) -> bool:
     return "\u202a" <= sign <= "\u202e" or "\u2066" <= sign <= "\u2069"
 
 
-def _csv_cell(text: str) -> str:
+def _write_csv_cell(text: str) -> str:
     """A cell as CSV: a number has a plain minus and no commas, and an apostrophe precedes what would be a
     formula."""
     plain = text.replace("−", "-")

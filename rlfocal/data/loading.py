@@ -47,18 +47,18 @@ def _read(
     n_docs = len(docs["task"])
     covered = _count_answers(warehouse, benchmark)
     lacking = _explain_gaps(warehouse, benchmark, covered, n_docs)
-    names = _models(covered, lacking, benchmark, models, n_docs)
-    _models(covered, lacking, benchmark, list(swaps.values()) or None, n_docs)
-    token_costs = _token_costs(warehouse, benchmark, names, docs)
+    names = _select_models(covered, lacking, benchmark, models, n_docs)
+    _select_models(covered, lacking, benchmark, list(swaps.values()) or None, n_docs)
+    token_costs = _read_token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
-    read = _choices if kind == "choices" else _answers
+    read = _read_choices if kind == "choices" else _read_answers
     answers = read(warehouse, benchmark, tuple(swaps.get(name, name) for name in names), docs)
     return Dataset(
         benchmark=benchmark,
         kind=kind,
         models=names,
-        prices=_prices(warehouse, names, token_costs[np.array(docs["is_train"])[: len(token_costs)]]),
+        prices=_read_prices(warehouse, names, token_costs[np.array(docs["is_train"])[: len(token_costs)]]),
         tasks=np.array(docs["task"], dtype=np.str_),
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
@@ -127,7 +127,7 @@ def _explain_gaps(
     }
 
 
-def _models(
+def _select_models(
     covered: dict[str, int],
     lacking: dict[str, str],
     benchmark: str,
@@ -154,7 +154,7 @@ def _models(
     return tuple(names)
 
 
-def _prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -> Floats:
+def _read_prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -> Floats:
     """(N,) flat prices, else the means of the known token costs (T, N)."""
     stored = dict(warehouse.rows("SELECT model, price FROM models"))
     flat = np.array([stored.get(name) for name in names], dtype=np.float64)
@@ -190,7 +190,7 @@ def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Seq
     return replace(dataset, prices=flat, token_costs=token_costs)
 
 
-def _token_costs(
+def _read_token_costs(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> Floats:
     priced = "SELECT 1 FROM models WHERE price_input IS NOT NULL AND price_output IS NOT NULL LIMIT 1"
@@ -216,11 +216,11 @@ _NUMBERED_DOCUMENTS = """
 """
 """SQL: the benchmark's documents with their rows in a Dataset, and its models with their places.
 
-A swapped-in model has several.
+A model that stands in for several has several places.
 """
 
 
-def _choices(
+def _read_choices(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _AnswerFields:
     cells = warehouse.columns(
@@ -250,7 +250,7 @@ def _choices(
     )
 
 
-def _answers(
+def _read_answers(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _AnswerFields:
     cells = warehouse.rows(

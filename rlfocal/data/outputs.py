@@ -85,7 +85,7 @@ class ObservedOutputs:
         self._raw = dict(outputs)
         if self._kind == "choices":
             return _choices(self._models, self._place, outputs), adds
-        return _answers(self._models, self._place, outputs, self._rule), adds
+        return _read_answers(self._models, self._place, outputs, self._rule), adds
 
 
 def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> QueryOutputs:
@@ -120,7 +120,7 @@ def _read_asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[B
     return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
 
 
-def _answers(
+def _read_answers(
     models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output], rule: Rule
 ) -> QueryOutputs:
     asked, is_down = _read_asked(models, outputs)

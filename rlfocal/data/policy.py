@@ -75,7 +75,7 @@ def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a method asked and answered on T documents."""
+    """The models that a method asked on T documents, and its answers."""
 
     pools: Bools
     """(T, N) which models the method asked."""

@@ -69,7 +69,7 @@ class Tfidf:
             return np.zeros((len(texts), 1))
         weighed = self.vectorizer.transform(texts)
         dense = weighed.toarray() if self.directions is None else weighed @ self.directions
-        return _unit_length(np.asarray(dense, dtype=np.float64))
+        return scale_to_unit(np.asarray(dense, dtype=np.float64))
 
 
 @lru_cache(maxsize=8)
@@ -100,7 +100,7 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         vectors = self._keep(texts) if len(texts) >= MIN_CACHED_TEXTS else self._encode(texts)
-        return _unit_length(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
+        return scale_to_unit(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
 
     def _encode(self, texts: Sequence[str]) -> Any:
         return self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
@@ -153,10 +153,11 @@ def _load(name: str) -> SentenceEncoder:
         ) from error
 
 
-def _unit_length(vectors: Floats) -> Floats:
+def scale_to_unit(vectors: Floats) -> Floats:
+    """(T, D) the vectors (T, D) at length 1; 0 stays 0."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Floats = vectors / np.maximum(lengths, 1e-12)
-    return unit
+    scaled: Floats = vectors / np.maximum(lengths, 1e-12)
+    return scaled
 
 
 TEXT_RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)

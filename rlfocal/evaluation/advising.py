@@ -67,7 +67,7 @@ class Teams:
             _check_answered(data, name)
         members = np.array([data.models.index(name) for name in models])
         largest = max(
-            k for k in range(1, MAX_TEAM_SIZE + 1) if k == 1 or _n_teams(len(members), k) <= MAX_TEAMS
+            k for k in range(1, MAX_TEAM_SIZE + 1) if k == 1 or _count_teams(len(members), k) <= MAX_TEAMS
         )
         every = np.vstack(
             [np.eye(len(members), dtype=np.bool_), every_pool(len(members), min(largest, len(members)))]
@@ -152,7 +152,7 @@ def advise_drop(teams: Teams) -> tuple[Advice, ...]:
         without = teams.choose_best(~teams.pools[:, model])
         if without is not None:
             advice.append(teams.advice(teams.data.models[model], without, best))
-    return tuple(sorted(advice, key=_gain, reverse=True))
+    return tuple(sorted(advice, key=_read_gain, reverse=True))
 
 
 def advise_add(teams: Teams) -> tuple[Advice, ...]:
@@ -169,7 +169,7 @@ def advise_add(teams: Teams) -> tuple[Advice, ...]:
         advice.append(
             teams.advice(teams.data.models[model], with_it[accuracies.argmax()] if enters else best, best)
         )
-    return tuple(sorted(advice, key=_gain, reverse=True))
+    return tuple(sorted(advice, key=_read_gain, reverse=True))
 
 
 def _check_answered(data: Dataset, model: str) -> None:
@@ -177,9 +177,9 @@ def _check_answered(data: Dataset, model: str) -> None:
         raise unknown_name("model", model, data.models, f"those that answered all of {data.benchmark}")
 
 
-def _gain(advice: Advice) -> float:
+def _read_gain(advice: Advice) -> float:
     return advice.difference.mean if advice.difference else 0.0
 
 
-def _n_teams(n: int, largest: int) -> int:
+def _count_teams(n: int, largest: int) -> int:
     return sum(comb(n, size) for size in range(1, largest + 1))

@@ -196,7 +196,7 @@ def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
 
 def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
     names, tasks = np.unique(data.tasks, return_inverse=True)
-    x, exists, labels = _witnesses(data)
+    x, exists, labels = _read_witnesses(data)
     is_open = data.kind == "answers"
     unnamed = exists.shape[1] - 1 if is_open else None
     biased = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
@@ -213,12 +213,12 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
             _make_suspect(data, gold, row, p[row], labels[row], float(wrong[row]))
             for row in ranked[wrong[ranked] >= MIN_LISTED_PROBABILITY].tolist()
         ),
-        tasks=_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
+        tasks=_audit_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
         models=_audit_models(data, true),
     )
 
 
-def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
+def _read_witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
     """(T, M, C) evidence, (T, C) which slots exist, and (T,) labels, of documents as the models see them.
 
     Free answers have one more slot, which stands for every answer that no model gave.
@@ -256,19 +256,19 @@ def _make_suspect(
     )
 
 
-def _tasks(
+def _audit_tasks(
     data: Dataset, names: list[str], tasks: Ints, wrong: Floats, x: Floats, exists: Bools, labels: Ints
 ) -> tuple[TaskAudit, ...]:
     doubts = []
     for number, name in enumerate(names):
         of = tasks == number
         order = find_order(x[of].mean(axis=1), exists[of], labels[of]) if data.kind == "choices" else None
-        told = None if order is None else _order_in_words(labels[of], order, data.n_choices[of])
+        told = None if order is None else _describe_order(labels[of], order, data.n_choices[of])
         doubts.append(TaskAudit(name, int(of.sum()), float(wrong[of].sum()), told))
     return tuple(sorted(doubts, key=lambda doubt_of: -doubt_of.expected / doubt_of.n))
 
 
-def _order_in_words(labels: Ints, order: Ints, n_choices: Ints) -> str:
+def _describe_order(labels: Ints, order: Ints, n_choices: Ints) -> str:
     shifts = np.unique((order - labels) % n_choices)
     if len(shifts) == 1:
         return (

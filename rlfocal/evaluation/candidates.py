@@ -43,7 +43,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
         return run_ids, []
     warehouse.check_writable()  # before hours of fitting, not after
     lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
-    with lock, _naming_package(candidate.name):
+    with lock, _name_package(candidate.name):
         new = missing_runs(setup, candidate)  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
@@ -79,7 +79,7 @@ def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
 
 
 @contextmanager
-def _naming_package(method: str) -> Iterator[None]:
+def _name_package(method: str) -> Iterator[None]:
     """Raises RunError, which names the package, for any error of another package's method.
 
     An InputError stays as it is.

@@ -23,7 +23,7 @@ _created_at = attrgetter("created_at")
 
 
 class BoardKey(NamedTuple):
-    """What tells one board from another."""
+    """The fields that tell one board from another."""
 
     benchmark: str
     protocol: str
@@ -117,17 +117,17 @@ def comparable_runs(
     present: dict[str, set[str]] = defaultdict(set)
     for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
         present[benchmark].add(model)
-    every = _runs(warehouse, wanted)
+    every = _read_runs(warehouse, wanted)
     if wanted is None:
         return {
             key: _group_runs(runs, outgrown, present[key.benchmark])
-            for key, (runs, outgrown) in _boards(every, standing).items()
+            for key, (runs, outgrown) in _group_boards(every, standing).items()
         }
     own = [run for run in every if run.run_id in wanted]
     beside = [run for run in every if run.run_id not in wanted and run.is_current]
     return {
         key: _group_runs(_add_other_runs(runs, beside, key, standing), (), present[key.benchmark])
-        for key, (runs, _) in _boards(own, standing).items()
+        for key, (runs, _) in _group_boards(own, standing).items()
     }
 
 
@@ -153,7 +153,7 @@ def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequen
     return is_alike and (own.reads_task or not key.reads_task)
 
 
-def _boards(
+def _group_boards(
     every: Sequence[EvaluatedRun], widest_pools: Mapping[str, Sequence[str]]
 ) -> dict[BoardKey, tuple[list[EvaluatedRun], list[EvaluatedRun]]]:
     """By board, its runs, and the runs of smaller pools that the board replaces."""
@@ -208,7 +208,7 @@ def _has_space(method: str) -> bool:
     return entry is not None and bool(entry.space)
 
 
-def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[EvaluatedRun]:
+def _read_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[EvaluatedRun]:
     """The runs, the newest last.
 
     Wanted runs count as current, even if newer ones exist or they are in studies.

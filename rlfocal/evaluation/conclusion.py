@@ -103,7 +103,7 @@ def conclude(board: Board) -> Conclusion:
     """
     ours, rival = best_of_ours(board), board.rival
     case, sentence = _conclude(ours, rival, board)
-    return Conclusion(title(board), case, sentence, tuple(_caveats(ours, rival, board)), board.notes)
+    return Conclusion(title(board), case, sentence, tuple(_list_caveats(ours, rival, board)), board.notes)
 
 
 def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> tuple[Case, str]:
@@ -119,28 +119,28 @@ def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: 
         if ours is not None:
             return "unopposed", f"{ours.method} answers {figures}; nothing was evaluated beside it."
         said = f"The best of the others, {only.method}, answers {figures}"
-        return "not evaluated", f"RL-Focal was not evaluated. {said}{_best_single(only, board)}."
-    case = _case(ours, rival, board)
-    name, price = _name_answerer(rival, board), _price(ours, rival)
+        return "not evaluated", f"RL-Focal was not evaluated. {said}{_describe_best_single(only, board)}."
+    case = _find_case(ours, rival, board)
+    name, price = _name_answerer(rival, board), _describe_price(ours, rival)
     subject = f"{ours.method} ({percent(ours.accuracy, 1)} %)"
     apart = f"{interval(find_rival_difference(ours, board))} points"
     if case == "undecided":
         point = f"It is undecided whether {subject} answers as well as {name} ({apart}, {price}): "
-        point += _what_decides(board)
+        point += _say_what_decides(board)
     else:
         point = f"{subject} {_PHRASES[case]} {name} ({apart}) {price}"
-    return case, f"{point}{_best_single(rival, board)}."
+    return case, f"{point}{_describe_best_single(rival, board)}."
 
 
-def _case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
+def _find_case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
     match verdict(find_rival_difference(ours, board)):
         case "ahead":
             return "ahead"
         case "behind":
             return "behind"
         case "level":
-            calls = _share(ours.mean_pool_size, rival.mean_pool_size)
-            paid = _share(ours.cost, rival.cost)
+            calls = _divide(ours.mean_pool_size, rival.mean_pool_size)
+            paid = _divide(ours.cost, rival.cost)
             saved = 1 - next((share for share in (paid, calls) if share is not None), 1.0)
             return "level and cheaper" if saved >= MIN_SAVING else "level"
         case _:
@@ -157,16 +157,16 @@ def _name_answerer(row: LeaderboardRow, board: Board) -> str:
     return f"all {n} models together by {row.method}" if asks_all else row.method
 
 
-def _price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
+def _describe_price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
     """The calls of one method relative to another and, where prices are known, its cost."""
-    calls = _share(ours.mean_pool_size, rival.mean_pool_size)
+    calls = _divide(ours.mean_pool_size, rival.mean_pool_size)
     if calls is None:
         return f"at {decimal(ours.mean_pool_size, 1)} models a document"
-    paid = _share(ours.cost, rival.cost)
+    paid = _divide(ours.cost, rival.cost)
     return f"at {_portion(calls, 'calls')}" + ("" if paid is None else f" and {_portion(paid, 'cost')}")
 
 
-def _share(one: float | None, other: float | None) -> float | None:
+def _divide(one: float | None, other: float | None) -> float | None:
     """The ratio of two figures; None where either is unknown or the second is 0."""
     return one / other if one is not None and other else None
 
@@ -179,7 +179,7 @@ def _portion(share: float, unit: str) -> str:
     return f"{100 * share:.2g} % of the {unit}" if share < 1 - MIN_SAVING else f"{share:.1f} times the {unit}"
 
 
-def _what_decides(board: Board) -> str:
+def _say_what_decides(board: Board) -> str:
     n = count_noun(board.n, "test document")
     if board.n_to_decide is None:
         return (
@@ -198,7 +198,7 @@ def _round_up(n: int) -> int:
     return ceil(n / step) * step
 
 
-def _best_single(rival: LeaderboardRow, board: Board) -> str:
+def _describe_best_single(rival: LeaderboardRow, board: Board) -> str:
     """A phrase with the accuracy of the best single model; empty if it was not evaluated or is the rival."""
     for standing in board.rows:
         if standing.method == board.baseline and standing is not rival:
@@ -206,7 +206,7 @@ def _best_single(rival: LeaderboardRow, board: Board) -> str:
     return ""
 
 
-def _caveats(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> Iterator[str]:
+def _list_caveats(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> Iterator[str]:
     if board.missing:
         were = "was" if len(board.missing) == 1 else "were"
         yield f"{count_noun(len(board.missing), 'usual method')} {were} not evaluated: one may be better."

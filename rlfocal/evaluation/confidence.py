@@ -41,7 +41,7 @@ class HeldOutDecisions(NamedTuple):
         The method's own probabilities stay as they are. Others come from isotonic regression on the held-out
         answers.
         """
-        return scores if self.has_own else _isotonic(self.score, self.right, scores)
+        return scores if self.has_own else _fit_isotonic(self.score, self.right, scores)
 
     def choose_threshold(self, target: float) -> Promise:
         """The threshold that promises an error of at most `target`, from the held-out probabilities."""
@@ -50,7 +50,7 @@ class HeldOutDecisions(NamedTuple):
             probability = np.full(len(self.score), np.nan)
             for number in range(CALIBRATION_FOLDS):
                 own, others = self.part == number, self.part != number
-                probability[own] = _isotonic(self.score[others], self.right[others], self.score[own])
+                probability[own] = _fit_isotonic(self.score[others], self.right[others], self.score[own])
         return make_promise(probability, self.right, target)
 
 
@@ -148,7 +148,7 @@ def estimate_confidence(decided: Decisions, documents: Dataset) -> Floats:
     return np.where(decided.predictions >= 0, mean, np.nan)
 
 
-def _isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
+def _fit_isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
     """(K,) the isotonic regression of `right` on `score` (T,), at `scores` (K,); NaN where these are, or
     everywhere if fewer than MIN_HELD_OUT_ANSWERS of `score` are known."""
     # scikit-learn takes a second to import.

@@ -168,7 +168,7 @@ def explain(
     dataset = read_dataset(warehouse, benchmark, models, split=split)
     request = EvaluationRequest(benchmark, seeds=1, per=per, split=split, on_progress=on_progress)
     setup = Setup(warehouse, dataset, request)
-    agents = _agents(setup, method, seed)
+    agents = _load_agents(setup, method, seed)
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
     seen = observe(hide_names(dataset, setup.groups), setup.groups, agents, progress)
     seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
@@ -183,7 +183,7 @@ def explain(
     return explanation
 
 
-def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
+def _load_agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
     """The agents of one seed for each group of rows: loaded, or trained now."""
     from rlfocal.methods.learning.agents import TrainedAgents  # imports torch
 
@@ -248,7 +248,7 @@ def observe(
         calls = Calls(documents)
         account = agent.account(calls)
         rounds[rows], slots[:, rows] = calls.rounds, calls.stored_slots(account.slots)
-        chance[:, rows] = _chance(account, calls, documents)
+        chance[:, rows] = _find_chance(account, calls, documents)
         is_sum &= account.pulls is not None
         pulls[rows] = 0.0 if account.pulls is None else account.pulls
         for model in range(n_models):
@@ -256,7 +256,7 @@ def observe(
                 without = Calls(documents, np.arange(n_models) == model)
                 left = agent.account(without)
                 slots[1 + model, rows] = without.stored_slots(left.slots)
-                chance[1 + model, rows] = _chance(left, without, documents)
+                chance[1 + model, rows] = _find_chance(left, without, documents)
             if on_progress is not None:
                 on_progress((number + (model + 1) / n_models) / len(groups))
     return ExplanationData(
@@ -264,7 +264,7 @@ def observe(
     )
 
 
-def _chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Floats:
+def _find_chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Floats:
     """(T,) the probability of the right slots, by the agents' distribution over the slots that `calls`
     has."""
     distribution, slots = account.distribution, calls.own_slots(documents.labels)

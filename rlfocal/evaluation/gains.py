@@ -16,7 +16,7 @@ SOURCE = "docs/research.md#by-how-many-labels-does-it-pay"
 
 
 class Room(NamedTuple):
-    """What a pool can gain by asking several models, as shares of documents."""
+    """The possible gains of a pool from asking several models, as shares of documents."""
 
     ceiling: float
     """How much more often some model is right than the best single model."""

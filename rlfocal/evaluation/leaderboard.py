@@ -253,10 +253,10 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
 
     @cache
     def difference(method: str, other: str) -> Difference | None:
-        return _difference(correct[method], correct[other])
+        return _measure_difference(correct[method], correct[other])
 
     ours = [name for name in comparable.methods if is_ours(name)]
-    unnamed = {} if comparable.removed_models else _unnamed_answers(warehouse, ids)
+    unnamed = {} if comparable.removed_models else _count_unnamed_answers(warehouse, ids)
     base = baseline(reads_task=key.reads_task)
     standings = []
     for name, runs in comparable.methods.items():
@@ -275,15 +275,15 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         models=comparable.models,
         snapshot=comparable.snapshot,
         rows=tuple(standings),
-        singles=_single_models(warehouse, key.benchmark, ids[0], comparable),
+        singles=_read_single_models(warehouse, key.benchmark, ids[0], comparable),
         notes=notes(warehouse, key, comparable, missing),
         missing=missing,
         n_none_right=None
         if comparable.removed_models
-        else _none_right(warehouse, key.benchmark, ids[0], comparable.models),
+        else _count_none_right(warehouse, key.benchmark, ids[0], comparable.models),
         split_note=note_split(warehouse, key.benchmark, comparable.models, key.split, comparable.run_id),
     )
-    return replace(board, n_to_decide=_n_to_decide(board, correct))
+    return replace(board, n_to_decide=_count_to_decide(board, correct))
 
 
 def is_ours(method: str) -> bool:
@@ -349,14 +349,14 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
     return {run: matrix[names.index(run)] if run in names else nothing for run in runs}
 
 
-def _difference(hits: Floats, other_hits: Floats) -> Difference | None:
+def _measure_difference(hits: Floats, other_hits: Floats) -> Difference | None:
     """The difference of two methods (seeds × documents) on the documents that all seeds decided; None if
     there are none."""
     decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
     return paired_difference(hits[:, decided], other_hits[:, decided]) if decided.any() else None
 
 
-def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
+def _count_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
     """The board's `n_to_decide`; `correct`: by method, seeds × documents."""
     ours, rival = best_of_ours(board), board.rival
     if ours is None or rival is None:
@@ -367,19 +367,19 @@ def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
     return documents_needed(one[:, decided], other[:, decided], LEVEL_MARGIN / 2) if decided.any() else None
 
 
-def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
-    """By run, the number of its answers that no asked model gave, and how many of these are right."""
+def _count_unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
+    """By run, the number of its answers that no asked model gave, and how many of them are right."""
     counted = warehouse.rows("SELECT run_id, n_unnamed, n_unnamed_right FROM unnamed_answers(?)", [runs])
     return {run: (n, n_right) for run, n, n_right in counted}
 
 
-def _none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence[str]) -> int:
+def _count_none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence[str]) -> int:
     """The number of documents decided by `run` on which no model is right."""
     [(n,)] = warehouse.rows(script("queries/none_right"), (run, benchmark, list(models)))
     return int(n)
 
 
-def _single_models(
+def _read_single_models(
     warehouse: Warehouse, benchmark: str, run: str, comparable: ComparableRuns
 ) -> tuple[SingleModel, ...]:
     """The pool's models on the documents that `run` decided."""

@@ -157,8 +157,8 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     by_name = {s.method: s for s in board.rows}
     baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING_METHOD)
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
-    distances = _pareto_distances(rivals, board)
-    calibrations = _calibrations(warehouse, rivals)
+    distances = _rate_distances(rivals, board)
+    calibrations = _rate_calibration(warehouse, rivals)
     p_baseline = _adjust_p_values(rivals, lambda s: s.against_baseline)
     of_tasks = average_over_tasks(warehouse, board)
     p_ours = {
@@ -219,7 +219,7 @@ def _adjust_p_values(
     return {name: p for (name, _), p in zip(pairs, adjusted, strict=True)}
 
 
-def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str, float]:
+def _rate_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str, float]:
     """By method, the distance to the front of all methods and single models.
 
     Those that cost nothing are left out, because 0 has no logarithm.
@@ -232,7 +232,7 @@ def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[st
     return dict(zip(points, pareto_distance(costs, accuracies).tolist(), strict=True))
 
 
-def _calibrations(
+def _rate_calibration(
     warehouse: Warehouse, rows: Sequence[LeaderboardRow]
 ) -> dict[str, tuple[float, float, SelectiveFigures | None]]:
     """By method, ECE, Brier score and selective figures over all seeds' answers; without methods that give no

@@ -1,4 +1,4 @@
-"""What a reader of a board should know: what it leaves out, what is stale, whether its pool guesses."""
+"""Notes for readers of a board: what it leaves out, what is stale, whether its pool guesses."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str
     stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
     if not stale:
         return None
-    command = _command(warehouse, key, runs, sorted(stale), list(stale.values()))
+    command = _write_command(warehouse, key, runs, sorted(stale), list(stale.values()))
     return f"Evaluated before labels were corrected: {', '.join(sorted(stale))}. Run `{command}` again."
 
 
@@ -109,7 +109,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> 
     """
     benchmark = key.benchmark
     present = find_answering_models(warehouse, benchmark)
-    out = {SINGLE_PREFIX + model for model in _single_models(runs) - present}
+    out = {SINGLE_PREFIX + model for model in _list_single_models(runs) - present}
     kind = kind_of(warehouse, benchmark)
     out |= {name for name, entry in entries().items() if kind not in entry.kinds}
     left_out = [run for run in runs.left_out if run.method not in out]
@@ -117,7 +117,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> 
         return None
     missing = ", ".join(sorted({run.method for run in left_out}))
     named = {*runs.methods, *(run.method for run in left_out)} - out
-    command = _command(warehouse, key, runs, sorted(named), left_out)
+    command = _write_command(warehouse, key, runs, sorted(named), left_out)
     return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
 
 
@@ -162,7 +162,7 @@ def note_missing(
     if runs.removed_models:
         return f"{told}."
     again = [run for of in runs.methods.values() for run in of]
-    return f"{told}; run `{_command(warehouse, key, runs, (), again)}`."
+    return f"{told}; run `{_write_command(warehouse, key, runs, (), again)}`."
 
 
 def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
@@ -171,13 +171,13 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
     return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
 
 
-def _single_models(runs: ComparableRuns) -> set[str]:
+def _list_single_models(runs: ComparableRuns) -> set[str]:
     """The models whose methods `single:<model>` the board has."""
     named = {*runs.methods, *(run.method for run in runs.left_out)}
     return {name.removeprefix(SINGLE_PREFIX) for name in named if name.startswith(SINGLE_PREFIX)}
 
 
-def _command(
+def _write_command(
     warehouse: Warehouse,
     key: BoardKey,
     runs: ComparableRuns,
@@ -194,7 +194,7 @@ def _command(
     command += ["--per", key.per] if key.per != "benchmark" else []
     command += ["--split", key.split] if key.split != GIVEN_ROWS else []
     command += ["--tune", str(key.trials)] if key.trials else []
-    models = {*runs.models, *_single_models(runs)} & find_answering_models(warehouse, key.benchmark)
+    models = {*runs.models, *_list_single_models(runs)} & find_answering_models(warehouse, key.benchmark)
     if models and models != complete_models(warehouse, key.benchmark):
         command += ["--models", ",".join(sorted(models))]
     return shlex.join(command)

@@ -102,8 +102,8 @@ class OpenEndedDecider:
         `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
         current model, and all earlier scores are average.
         """
-        seen = _observations(_standard(scores, self.mean, self.deviation))
-        return np.stack([_follow(_logits(network, seen).argmax(-1))[0] for network in self.networks])
+        seen = _make_observations(_standardise(scores, self.mean, self.deviation))
+        return np.stack([_follow(_compute_logits(network, seen).argmax(-1))[0] for network in self.networks])
 
 
 def train_decider(
@@ -120,7 +120,7 @@ def train_decider(
     that their unit does not matter.
     """
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
-    rewards = _standard(scores, mean, deviation)
+    rewards = _standardise(scores, mean, deviation)
 
     def train_seed(number: int) -> nn.Sequential:
         def report(share: float) -> None:
@@ -138,7 +138,7 @@ def _train_network(
     """Trains one seed's network on standardised scores (T, N)."""
     generator, n_models = torch.Generator().manual_seed(seed), rewards.shape[1]
     network = mlp([2 * n_models, *HIDDEN_SIZES, n_models], generator)
-    advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards)
+    advantages, observations = rewards - rewards.mean(1, keepdim=True), _make_observations(rewards)
     optimiser = Adam([network], LEARNING_RATE, MAX_NORM)
     for episode in range(episodes):
         seen = _sample_observations(network, observations, generator)
@@ -154,21 +154,21 @@ def _sample_observations(network: nn.Sequential, observations: Tensor, generator
     """(T, 2N) the observations along the stream of a policy that samples its actions."""
     T, n_states, _ = observations.shape
     draws = torch.rand(T, 1, n_states - 1, generator=generator)
-    _, states = _follow((_logits(network, observations) + gumbel_noise(draws)).argmax(-1))
+    _, states = _follow((_compute_logits(network, observations) + gumbel_noise(draws)).argmax(-1))
     return observations[torch.arange(T), torch.from_numpy(states)]
 
 
-def _logits(network: nn.Sequential, observations: Tensor) -> Tensor:
+def _compute_logits(network: nn.Sequential, observations: Tensor) -> Tensor:
     """(T, N+1, N) logits for each model that may be current, from observations (T, N+1, 2N)."""
     logits: Tensor = network(observations.flatten(0, 1))
     return logits.view(*observations.shape[:2], -1)
 
 
-def _standard(scores: Floats, mean: float, deviation: float) -> Tensor:
+def _standardise(scores: Floats, mean: float, deviation: float) -> Tensor:
     return torch.as_tensor((scores - mean) / deviation, dtype=torch.float32)
 
 
-def _observations(rewards: Tensor) -> Tensor:
+def _make_observations(rewards: Tensor) -> Tensor:
     """(T, N+1, 2N) the observation o_t for each model that may be current at t; the last is for no model."""
     T, n_models = rewards.shape
     before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)

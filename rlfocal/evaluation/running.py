@@ -192,7 +192,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     """Evaluates the methods of a request under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
     about = dataset, request.protocol, setup.settings, request.per
-    usual, skipped = _usual_methods(setup)
+    usual, skipped = _select_usual_methods(setup)
     names = list(usual if request.methods is None else request.methods)
     if request.methods is not None and names == ["all"]:
         names, skipped = every_method(*about)
@@ -229,7 +229,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     return EvaluationReport(read_runs(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
 
 
-def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
+def _select_usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run by default, and why some usual methods and constant pools do not."""
     data, request = setup.dataset, setup.request
     usual = _select_methods(request, methods_for(len(data.models), data.kind, request.protocol))

@@ -117,7 +117,7 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
     evaluations = [
         asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True)} | about
         for result in results
-        for row in _rows(result, dataset)
+        for row in _make_rows(result, dataset)
     ]
     history = [
         {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": run.seed} | curve
@@ -200,14 +200,14 @@ def find_deciding_policies(
     return [(mask, name) for mask, name in named if name is not None]
 
 
-def _rows(result: Result, dataset: Dataset) -> list[Evaluation]:
+def _make_rows(result: Result, dataset: Dataset) -> list[Evaluation]:
     """The run's rows of `evaluations`: of all documents pooled, then of each task."""
     test, run, decisions = dataset.test, result.run, result.decisions
     correct = test.is_right(decisions.predictions)
     # A price that is unknown makes the cost unknown only where that model is asked.
     cost = np.where(decisions.pools, test.costs, 0.0).sum(axis=1)
     _, pool = np.unique(decisions.pools, axis=0, return_inverse=True)
-    sizes, rounds = decisions.pools.sum(axis=1), _rounds(decisions).max(axis=1, initial=0)
+    sizes, rounds = decisions.pools.sum(axis=1), _read_rounds(decisions).max(axis=1, initial=0)
     groups = [("*", np.ones(len(test), dtype=np.bool_))]
     groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
     return [
@@ -248,7 +248,7 @@ def _make_decision_rows(run: Run, dataset: Dataset, decisions: Decisions) -> pa.
     asked, models = np.nonzero(decisions.pools)
     offsets = np.searchsorted(asked, np.arange(len(test) + 1))
     names = pa.array(dataset.models).take(pa.array(models))
-    rounds = pa.array(_rounds(decisions)[asked, models], pa.int32())
+    rounds = pa.array(_read_rounds(decisions)[asked, models], pa.int32())
     pool_offsets = pa.array(offsets, pa.int32())
     probability = np.full(len(test), np.nan) if decisions.probability is None else decisions.probability
     slots_said = [slot if slot >= 0 else None for slot in decisions.predictions.tolist()]
@@ -274,6 +274,6 @@ def _make_decision_rows(run: Run, dataset: Dataset, decisions: Decisions) -> pa.
     )
 
 
-def _rounds(decisions: Decisions) -> Ints:
+def _read_rounds(decisions: Decisions) -> Ints:
     """(T, N) the round in which each model was asked; 0 for none."""
     return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds

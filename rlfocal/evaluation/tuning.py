@@ -171,12 +171,12 @@ def tune(
     if force:
         journal.unlink(missing_ok=True)
     study = _open(journal)
-    distributions = {name: _distribution(where) for name, where in search.space.items()}
+    distributions = {name: _make_distribution(where) for name, where in search.space.items()}
     while (n := len(done := _list_finished(study))) < trials:
         if on_progress is not None:
             on_progress(n / trials)
         if n == 0:
-            study.add_trial(_defaults_trial(search, distributions))
+            study.add_trial(_try_defaults(search, distributions))
         else:
             _run_trial(study, search, distributions, n, MAX_CALL_RATIO * done[0].user_attrs["calls"])
     if on_progress is not None:
@@ -194,7 +194,7 @@ def choose(trials: Sequence[Any]) -> TunedSettings:
     return TunedSettings(settings, float(_hits(chosen).mean()), float(_hits(default).mean()), len(trials))
 
 
-def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
+def _try_defaults(search: Search, distributions: Mapping[str, Any]) -> Any:
     """The finished trial of the defaults."""
     from optuna import create_trial
 
@@ -205,7 +205,7 @@ def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
         value=float(judged.is_right.mean()),
         params=params,
         distributions={name: distributions[name] for name in params},
-        user_attrs=_attributes({}, judged),
+        user_attrs=_make_attributes({}, judged),
     )
 
 
@@ -224,19 +224,19 @@ def _run_trial(
     except (InputError, RunError) as error:
         _log.warning("%s: trial %d of %s failed: %s", search.train.benchmark, n, search.name, error)
         judged = TuningScore(np.zeros(len(search.train), dtype=np.bool_), float(len(search.train.models) + 1))
-    for name, value in _attributes(settings, judged).items():
+    for name, value in _make_attributes(settings, judged).items():
         trial.set_user_attr(name, value)
     # Trials that ask too many models rank below all others, the more they ask the lower.
     study.tell(trial, judged.is_right.mean() if judged.calls <= most_calls else -judged.calls)
 
 
-def _attributes(settings: Settings, judged: TuningScore) -> dict[str, Any]:
+def _make_attributes(settings: Settings, judged: TuningScore) -> dict[str, Any]:
     """The attributes that are stored with a trial, beside its value."""
     right = "".join(map(str, judged.is_right.astype(int).tolist()))
     return {"settings": dict(settings), "right": right, "calls": judged.calls}
 
 
-def _distribution(where: Space) -> Any:
+def _make_distribution(where: Space) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if not isinstance(where, Range):

@@ -91,8 +91,8 @@ def verdict_table(
         for s in _select_rows(board, named):
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
-            versus, told = _rival_cells(s, board)
-            cells = [*_figures(s), *[change] * len(changes), versus, s.method, told]
+            versus, told = _compare_with_rival(s, board)
+            cells = [*_write_figures(s), *[change] * len(changes), versus, s.method, told]
             table.add(name, *cells, style="bold" if s.is_ours else "")
             name = ""
     return table
@@ -125,7 +125,7 @@ def known_table(board: Board) -> Table:
     )
     for s in shown:
         style = "bold" if s.is_ours else "dim" if s.method == CEILING_METHOD else ""
-        table.add(s.method, *_figures(s), *_rival_cells(s, board), style=style)
+        table.add(s.method, *_write_figures(s), *_compare_with_rival(s, board), style=style)
     return table
 
 
@@ -182,7 +182,7 @@ def overview_table(boards: Sequence[Board]) -> Table:
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
         apart = None if ours is None else find_rival_difference(ours, board)
-        figures = (MISSING_CELL, MISSING_CELL) if ours is None else _figures(ours)[:2]
+        figures = (MISSING_CELL, MISSING_CELL) if ours is None else _write_figures(ours)[:2]
         names = [MISSING_CELL if s is None else s.method for s in (ours, rival)]
         table.add(
             title(board), *figures, interval(apart) or MISSING_CELL, verdict(apart) or MISSING_CELL, *names
@@ -190,12 +190,12 @@ def overview_table(boards: Sequence[Board]) -> Table:
     return table
 
 
-def _figures(row: LeaderboardRow) -> tuple[str, str, str]:
+def _write_figures(row: LeaderboardRow) -> tuple[str, str, str]:
     """The cells of accuracy, models asked and cost."""
     return percent(row.accuracy, 1), decimal(row.mean_pool_size, 1), cents(row.cost)
 
 
-def _rival_cells(row: LeaderboardRow, board: Board) -> tuple[str, str]:
+def _compare_with_rival(row: LeaderboardRow, board: Board) -> tuple[str, str]:
     """The cells of the difference to the best rival, and of the verdict."""
     if row is board.rival:
         best = "best so far" if board.missing else "best rival"

@@ -32,9 +32,9 @@ class PerTaskMethod:
         return f"1, tasks of {MIN_TASK_DOCUMENTS}: {self.method.recipe(n_train)}"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TaskPolicies]:
-        shared = _policies(self.method.fit(train.hide_tasks(), seeds))
+        shared = _check_policies(self.method.fit(train.hide_tasks(), seeds))
         own = {
-            task: _policies(self.method.fit(rows, seeds))
+            task: _check_policies(self.method.fit(rows, seeds))
             for task, rows in train.split_by_task()
             if len(rows) >= MIN_TASK_DOCUMENTS
         }
@@ -86,7 +86,7 @@ def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
     return policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None
 
 
-def _policies(fitted: Sequence[Fitted]) -> list[Policy]:
+def _check_policies(fitted: Sequence[Fitted]) -> list[Policy]:
     """The fitted methods as policies.
 
     Raises TypeError for one that reads outputs of models it did not ask.

@@ -90,7 +90,7 @@ class Cascade:
         T, models = len(calls), np.arange(len(calls.models))
         slots, probability = np.full(T, -1, dtype=np.int64), np.zeros(T)
         open_ = np.ones(T, dtype=np.bool_)
-        for model, threshold, belief in zip(*_stages(self.chain), self.beliefs, strict=True):
+        for model, threshold, belief in zip(*_list_stages(self.chain), self.beliefs, strict=True):
             outputs = calls.call(open_[:, None] & (models == model))
             score = self.scorer(outputs, model)
             slots = np.where(open_, outputs.predictions[:, model], slots)
@@ -103,7 +103,7 @@ class Cascade:
         chain = best_chain(
             self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
         )
-        return None if chain is None else replace(self, chain=chain, beliefs=_beliefs(chain, self.table))
+        return None if chain is None else replace(self, chain=chain, beliefs=_fit_beliefs(chain, self.table))
 
 
 def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool = False) -> Cascade:
@@ -113,7 +113,7 @@ def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool 
     table = CascadeTable(scores, train.correct, train.prices)
     chain = best_chain(table, np.ones(N), math.inf, points, polish)
     assert chain is not None  # with no budget, some single model is left
-    return Cascade(chain, _beliefs(chain, table), scorer, table, polish, points)
+    return Cascade(chain, _fit_beliefs(chain, table), scorer, table, polish, points)
 
 
 def best_chain(
@@ -141,7 +141,7 @@ def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
     """The cost and accuracy of a chain on train, asked document by document."""
     T = len(table.right)
     open_, n_right, total = np.ones(T, dtype=np.bool_), 0, 0.0
-    for model, threshold in zip(*_stages(chain), strict=True):
+    for model, threshold in zip(*_list_stages(chain), strict=True):
         total += cost[model] * int(open_.sum())
         accepted = open_ & (table.scores[:, model] >= threshold)
         n_right += int(table.right[accepted, model].sum())
@@ -149,16 +149,16 @@ def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
     return CascadeScore(n_right, total / max(T, 1), chain)
 
 
-def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _list_stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The models, and the score from which on each is accepted."""
     return chain.order, (*chain.thresholds, -math.inf)
 
 
-def _beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
+def _fit_beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
     """For each model, a regression on the documents where it is asked: that earlier models were unsure is
     informative, too."""
     open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
-    for model, threshold in zip(*_stages(chain), strict=True):
+    for model, threshold in zip(*_list_stages(chain), strict=True):
         score = table.scores[:, model]
         beliefs.append(fit_logistic(log_odds(score[open_])[:, None], table.right[open_, model]))
         open_ &= score < threshold
@@ -198,7 +198,7 @@ def _extend_chains(
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
-    edges = [_edges(table.scores[:, model], points) for model in range(right.shape[1])]
+    edges = [_find_edges(table.scores[:, model], points) for model in range(right.shape[1])]
     bins = [np.searchsorted(e, table.scores[:, m], side="right") for m, e in enumerate(edges)]
     for i, j in permutations(among, 2):
         last = np.array([k for k in among if k not in (i, j)], dtype=np.int64)
@@ -223,11 +223,11 @@ def _extend_chains(
         if n_right[a, b, k] < 0:
             continue
         order = (i, j, int(last[k])) if len(last) else (i, j)
-        thresholds = (_threshold(edges[i], int(a)), _threshold(edges[j], int(b)))[: len(order) - 1]
+        thresholds = (_find_threshold(edges[i], int(a)), _find_threshold(edges[j], int(b)))[: len(order) - 1]
         yield CascadeScore(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
 
 
-def _edges(scores: Floats, points: int) -> Floats:
+def _find_edges(scores: Floats, points: int) -> Floats:
     """A model's candidate thresholds: the distinct quantiles of its scores."""
     return np.unique(np.quantile(scores, np.linspace(0, 1, points + 2)[1:-1], method="higher"))
 
@@ -239,7 +239,7 @@ def _sum_below(counts: Floats) -> Floats:
     return padded
 
 
-def _threshold(edges: Floats, index: int) -> float:
+def _find_threshold(edges: Floats, index: int) -> float:
     """The threshold of a model that is accepted from cell `index` on."""
     return -math.inf if index == 0 else math.inf if index > len(edges) else float(edges[index - 1])
 

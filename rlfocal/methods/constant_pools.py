@@ -99,8 +99,7 @@ def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
 
 def accuracy_on(documents: Dataset, policy: Policy) -> float:
     """The share of documents that a policy answers right."""
-    predictions = decide(policy, documents).predictions
-    return float(((predictions == documents.labels) & (documents.labels >= 0)).mean())
+    return float(documents.is_right(decide(policy, documents).predictions).mean())
 
 
 def can_afford(pools: Bools, prices: Floats, budget: Budget) -> Bools:

@@ -18,7 +18,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import unknown_name
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of, scale_to_unit
 from rlfocal.methods.checking import Range, Worth, checked
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import (
@@ -69,10 +69,10 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> It
 
     A cosine is 0 where either vector is 0. It is rounded, so that equal vectors tie whatever the block size.
     """
-    units = unit(train).T
+    units = scale_to_unit(train).T
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
-        yield rows, (unit(vectors[rows]) @ units).round(9)
+        yield rows, (scale_to_unit(vectors[rows]) @ units).round(9)
 
 
 def closeness(
@@ -133,13 +133,6 @@ def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
     return Neighbours(np.take_along_axis(places, order, axis=1), np.take_along_axis(values, order, axis=1))
 
 
-def unit(vectors: Floats) -> Floats:
-    """(T, D) the vectors (T, D) at length 1; 0 stays 0."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Floats = vectors / np.maximum(lengths, 1e-12)
-    return scaled
-
-
 NEIGHBOUR_SPACES = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3
 """The weight of the question's unit vector beside the outputs' vector, which also has length 1."""
@@ -164,7 +157,7 @@ class SimilarityEncoder:
         parts = []
         if self.by != "text":
             spread = np.sqrt(outputs.probs[:, list(models)] / max(len(models), 1))
-            parts.append(_slots(spread, self.width))
+            parts.append(_cut_slots(spread, self.width))
         if self.encoder is not None:
             weight = 1.0 if self.by == "text" else TEXT_WEIGHT
             parts.append(weight * self.encoder.encode(questions_of(outputs)))
@@ -206,7 +199,7 @@ def mean_over(values: Floats, places: Ints) -> Floats:
     return np.stack([each[places].mean(axis=1) for each in values.T], axis=1)
 
 
-def _slots(shares: Floats, width: int) -> Floats:
+def _cut_slots(shares: Floats, width: int) -> Floats:
     """(T, M · width): the first `width` slots of shares (T, M, C), model by model."""
     padded = np.zeros((*shares.shape[:2], max(width, shares.shape[2])))
     padded[..., : shares.shape[2]] = shares

@@ -68,7 +68,7 @@ class MethodBase:
 
 @dataclass(frozen=True)
 class MethodArguments:
-    """What a method may be built with."""
+    """The arguments with which a method may be built."""
 
     argument: str | None = None
     """The text after the colon of the method's name."""
@@ -217,7 +217,7 @@ def register(entry: Entry) -> Callable[[Made], Made]:
         if isinstance(made, type):
             refuse_renamed_hooks(made)
             setattr(made, "named", entry.name)  # noqa: B010
-        for entered in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
+        for entered in [complete, *([_add_task(complete)] if complete.with_task else [])]:
             if entered.name in _ENTRIES:
                 raise ValueError(f"method {entered.name!r} is registered already")
             if entered.name.endswith(PLUS_TASK) != ("task" in entered.reads):
@@ -240,7 +240,7 @@ def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[
     return register(Entry(name, asks, answers, **usual))
 
 
-def _plus_task(entry: Entry) -> Entry:
+def _add_task(entry: Entry) -> Entry:
     """The entry of the same method with the task's name as an input."""
     make = entry.make
     assert make is not None
@@ -334,9 +334,9 @@ def every_method(
 def with_references(
     names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
 ) -> list[str]:
-    """Each name once; if RL-Focal is among them, also what it is compared with.
+    """Each name once; if RL-Focal is among them, also the methods that it is compared with.
 
-    That is the reference policies that the data admit, and the start of `rl_focal` with `log_linear` on its
+    They are the reference policies that the data admit, and the start of `rl_focal` with `log_linear` on its
     models.
     """
     if not set(names) & set(find_methods("rl_focal")):
@@ -408,16 +408,16 @@ def make_method(name: str, making: MethodArguments | None = None) -> Method:
     make = entry_of(name).make
     assert make is not None  # the register fills it in
     method = make(replace(making, settings={}))
-    return _with_settings(method, making.settings, name)
+    return _apply_settings(method, making.settings, name)
 
 
-def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
+def _apply_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
     """The method with these settings.
 
     Raises InputError for a setting that it does not have, or of the wrong type.
     """
     if isinstance(method, PerTaskMethod):
-        return replace(method, method=_with_settings(method.method, settings, name))
+        return replace(method, method=_apply_settings(method.method, settings, name))
     defaults = list_settings(method)
     for setting in settings:
         if setting not in defaults:

@@ -161,7 +161,7 @@ class Regression:
         if self.model is None:
             return np.zeros((len(text), len(self.classes)))
         standard = (others - self.middle) / self.scale
-        given = _side_by_side(standard, text, self.ridge, self.inverse_ridge)
+        given = _join_features(standard, text, self.ridge, self.inverse_ridge)
         return np.asarray(self.model.predict_log_proba(given))
 
 
@@ -196,13 +196,13 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
         model = _regression(inverse_ridge, _FOLD_TOLERANCE)
         model.warm_start = True
         for ridge in TEXT_RIDGES:
-            given = _side_by_side(others, text, ridge, inverse_ridge)
+            given = _join_features(others, text, ridge, inverse_ridge)
             model.fit(given[fitted], labels[fitted])
             log_p = model.predict_log_proba(given[tested])
             yield -float(log_p[np.arange(len(tested)), np.searchsorted(present, labels[tested])].sum())
 
     ridge = ridge_by_folds(len(labels), held_out_losses) if text.shape[1] else np.inf
-    model = _regression(inverse_ridge, 1e-8).fit(_side_by_side(others, text, ridge, inverse_ridge), labels)
+    model = _regression(inverse_ridge, 1e-8).fit(_join_features(others, text, ridge, inverse_ridge), labels)
     return Regression(classes, ridge, inverse_ridge, middle, scale, model)
 
 
@@ -212,7 +212,7 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
     return LogisticRegression(C=inverse_ridge, tol=tolerance, max_iter=10_000)
 
 
-def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
+def _join_features(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
     """(T, F + D) features, scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the
     text."""
     return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])

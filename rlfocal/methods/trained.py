@@ -110,7 +110,7 @@ class RLFocal:
         return replace(self, changes=given)
 
     def recipe(self, n_train: int) -> str:
-        return recipe(self._settings(n_train))
+        return recipe(self._configure(n_train))
 
     @property
     def online_recipe(self) -> str:
@@ -130,7 +130,7 @@ class RLFocal:
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
-            settings = self._settings(len(train))
+            settings = self._configure(len(train))
             for agents in train_agents(self.method, train, settings, missing, self.on_progress, kept):
                 fitted[agents.seed] = agents
                 if self.store is not None:
@@ -149,7 +149,7 @@ class RLFocal:
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "tasks"
         about = f"{train.fingerprint()} {self.recipe(len(train))}"
-        if getattr(self._settings(len(train)), "price_penalty", 0):
+        if getattr(self._configure(len(train)), "price_penalty", 0):
             about += f" {train.mean_costs.tolist()}"
         digest = sha256(about.encode()).hexdigest()[:12]
         return (
@@ -187,7 +187,7 @@ class RLFocal:
         if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
             return None
         path, wrong = self.checkpoint(train, seed), "was trained on different data or settings"
-        expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
+        expected = (train.benchmark, train.kind, seed, self._configure(len(train)))
         try:
             agents = load_checkpoint(path)
             if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
@@ -201,7 +201,7 @@ class RLFocal:
             save_checkpoint(agents, path)
         return agents
 
-    def _settings(self, n_train: int) -> Any:
+    def _configure(self, n_train: int) -> Any:
         return self.config or configure(self.method, n_train, self.changes)
 
 

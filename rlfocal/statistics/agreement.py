@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Kind
-from rlfocal.statistics.votes import plurality
+from rlfocal.statistics.votes import mark_correct, plurality
 
 
 class Agreement(NamedTuple):
@@ -38,7 +38,7 @@ class Consensus(NamedTuple):
 def agreement(predictions: Ints, labels: Ints) -> Agreement:
     """For every two models, how often they give the same answer, and how often where both are wrong."""
     same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
-    wrong = ~_correct(predictions, labels)
+    wrong = ~mark_correct(predictions, labels)
     both_wrong = wrong[:, :, None] & wrong[:, None, :]
     with np.errstate(invalid="ignore"):
         return Agreement(
@@ -52,9 +52,4 @@ def consensus(predictions: Ints, labels: Ints, kind: Kind) -> Consensus:
     right."""
     winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
     says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
-    return Consensus(winner, says_it.sum(axis=1), _correct(predictions, labels).sum(axis=1))
-
-
-def _correct(predictions: Ints, labels: Ints) -> Bools:
-    right: Bools = (predictions == labels[:, None]) & (predictions >= 0)
-    return right
+    return Consensus(winner, says_it.sum(axis=1), mark_correct(predictions, labels).sum(axis=1))

@@ -92,7 +92,7 @@ def cross_fit(
     One ensemble serves all documents. Each of the `tasks` (T,) has its own where that raises the likelihood
     of held-out labels by far, as where models' scores have another scale in each task.
     """
-    fold = _folds(tasks)
+    fold = _draw_folds(tasks)
 
     def held_out(groups: Ints) -> tuple[float, Floats]:
         p = np.zeros(exists.shape)
@@ -112,7 +112,7 @@ def cross_fit(
     return p
 
 
-def _folds(tasks: Ints) -> Ints:
+def _draw_folds(tasks: Ints) -> Ints:
     """(T,) a fold for each document, spread evenly over every task."""
     shuffled = np.random.default_rng(0).permutation(len(tasks))
     ordered = shuffled[np.argsort(tasks[shuffled], kind="stable")]
@@ -162,7 +162,7 @@ def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: F
 def _average_posterior(likelihood: Floats) -> Floats:
     """(K, S, R) the posterior of each task's sharpness and rate, averaged over the common distributions."""
     by_prior = []
-    for prior in _priors():
+    for prior in _list_priors():
         joint = likelihood + prior
         evidence = logsumexp(joint, axis=(1, 2), keepdims=True)
         by_prior.append((float(evidence.sum()), prior, evidence))
@@ -174,7 +174,7 @@ def _average_posterior(likelihood: Floats) -> Floats:
     return np.asarray(posterior / posterior.sum(axis=(1, 2), keepdims=True))
 
 
-def _priors() -> Iterator[Floats]:
+def _list_priors() -> Iterator[Floats]:
     """Yields (S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
     width = np.log(np.gradient(_NOISE_RATES))
     for spread, strength, mean in product(_SPREADS, _BETA_STRENGTHS, _BETA_MEANS):
@@ -212,23 +212,23 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     """
     n, C = exists.shape
     count = exists.sum(axis=1)
-    z = np.where(exists, mean_x - _slot_means(mean_x, exists), 0.0)
+    z = np.where(exists, mean_x - _average_slots(mean_x, exists), 0.0)
     seen = np.array([z[labels == label].sum(axis=0) for label in range(C)])
     best = linear_sum_assignment(-seen)[1]
     permuted = np.where(exists[np.arange(n), best[labels]], best[labels], labels)
     tried = [((labels + shift) % count, log(C)) for shift in range(1, int(count.max()))]
     tried.append((permuted, log(factorial(C))))
-    gains = [_likelihood(z, exists, order) - penalty for order, penalty in tried]
+    gains = [_log_likelihood(z, exists, order) - penalty for order, penalty in tried]
     top = int(np.argmax(gains))
-    return tried[top][0] if gains[top] - _likelihood(z, exists, labels) > _ORDER_MARGIN_NATS else None
+    return tried[top][0] if gains[top] - _log_likelihood(z, exists, labels) > _ORDER_MARGIN_NATS else None
 
 
-def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
+def _average_slots(mean_x: Floats, exists: Bools) -> Floats:
     """(C,) the models' mean log-prob of a slot over all documents, which is their bias."""
     return np.asarray(np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1))
 
 
-def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
+def _log_likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
     """The log-likelihood of labels by the models' scores z (T, C) at the best scale, with each label's
     frequency as its prior."""
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics.intervals import clopper_pearson
+from rlfocal.statistics.votes import mark_correct
 
 NAN, MIN_PROBABILITY = float("nan"), 1e-300
 
@@ -58,7 +59,7 @@ def ceiling(
     `predictions` (T, N) and `labels` (T,) as in `rlfocal.statistics.agreement`; for choices also the models'
     probabilities (T, N, C) and how many choices each document has (T,).
     """
-    correct = (predictions == labels[:, None]) & (predictions >= 0) & (labels >= 0)[:, None]
+    correct = mark_correct(predictions, labels)
     n, n_right = len(labels), correct.sum(axis=1)
     none_right, lead = n_right == 0, (n_right > 0) & ~correct[:, best]
     beta = clopper_pearson(int(none_right.sum()), n)

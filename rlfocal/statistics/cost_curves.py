@@ -32,7 +32,7 @@ def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> floa
     code. The ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A
     random router has 0.5. NaN where PGR is.
     """
-    share, recovered = _recovered_shares(shares, accuracies, weak, strong)
+    share, recovered = _compute_recovered_shares(shares, accuracies, weak, strong)
     return float(np.trapezoid(recovered, share))
 
 
@@ -43,7 +43,7 @@ def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovere
     the end at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is
     NaN.
     """
-    share, reached = _recovered_shares(shares, accuracies, weak, strong)
+    share, reached = _compute_recovered_shares(shares, accuracies, weak, strong)
     # By a float error less, a threshold that just reaches it would pass for one that does not.
     enough = np.flatnonzero(reached >= recovered - 1e-9)
     if np.isnan(reached).any() or not len(enough):
@@ -60,7 +60,7 @@ def aiq(costs: Floats, accuracies: Floats) -> float:
     Routers are comparable only over the same range: add the cheapest and the dearest model to the points of
     each. NaN if all points cost the same or a cost is unknown.
     """
-    costs, accuracies = _points(costs, accuracies)
+    costs, accuracies = _check_points(costs, accuracies)
     low, high = costs.min(), costs.max()
     if not high > low:
         return float("nan")
@@ -92,7 +92,7 @@ def pareto_front(costs: Floats, accuracies: Floats) -> Bools:
     Equal points are all on the front, or none is. A point of unknown cost is not on it and keeps no other
     point off it.
     """
-    costs, accuracies = _points(costs, accuracies)
+    costs, accuracies = _check_points(costs, accuracies)
     cheaper = costs[:, None] - costs
     better = accuracies - accuracies[:, None]
     beaten = (cheaper >= 0) & (better >= 0) & ((cheaper > 0) | (better > 0))
@@ -110,7 +110,7 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
 
     InputError: a cost is not above 0, so that it has no logarithm.
     """
-    costs, accuracies = _points(costs, accuracies)
+    costs, accuracies = _check_points(costs, accuracies)
     if (costs <= 0).any():
         raise InputError(
             f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
@@ -124,11 +124,11 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
     return distance
 
 
-def _recovered_shares(
+def _compute_recovered_shares(
     shares: Floats, accuracies: Floats, weak: float, strong: float
 ) -> tuple[Floats, Floats]:
     """Shares from 0 to 1, each once, and their PGR: the mean of points that have the same share."""
-    shares, accuracies = _points(shares, accuracies)
+    shares, accuracies = _check_points(shares, accuracies)
     if not ((shares >= 0) & (shares <= 1)).all():
         bad = shares[~((shares >= 0) & (shares <= 1))][0]
         raise InputError(f"share of strong calls {bad:g}: give fractions from 0 to 1, not per cent")
@@ -151,7 +151,7 @@ def _scale(values: Floats) -> Floats:
     return scaled
 
 
-def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _check_points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Costs or shares, and accuracies, as float arrays of one length above 0."""
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not len(x):

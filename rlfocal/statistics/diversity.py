@@ -18,7 +18,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import metrics
 from rlfocal.statistics.metrics import METRICS, Counts, PairCounts, focal_correlation, mean_over_pairs, ratio
-from rlfocal.statistics.votes import blocks, pluralities
+from rlfocal.statistics.votes import blocks, mark_correct, pluralities
 
 PairStatistics = PairCounts[Floats]
 
@@ -52,9 +52,9 @@ def every_pool(n_models: int, max_size: int) -> Bools:
 def pairwise_diversity(correct: Bools, answered: Bools | None = None) -> PairStatistics:
     """(N, N) statistics of every two models over the documents both answered; `correct` is (T, N)."""
     taken = np.ones_like(correct) if answered is None else answered
-    right, wrong = _float(correct & taken), _float(~correct & taken)
+    right, wrong = _to_float(correct & taken), _to_float(~correct & taken)
     return PairStatistics(
-        n=_float(taken).T @ _float(taken),
+        n=_to_float(taken).T @ _to_float(taken),
         both_right=right.T @ right,
         both_wrong=wrong.T @ wrong,
         only_a=right.T @ wrong,
@@ -84,7 +84,7 @@ def pool_diversity(
     """The wanted statistics of pools (P, N), each over the documents that all its members `answered` (T,
     N)."""
     if answered is None or answered.all() or not len(pools):
-        return _statistics(_Pools(predictions, labels, pools, kind), wanted)
+        return _compute_statistics(_Pools(predictions, labels, pools, kind), wanted)
     # Pools whose members miss the same documents are counted together.
     misses, which = np.unique(pools & ~answered.all(axis=0), axis=0, return_inverse=True)
     each, order = [], np.argsort(which.ravel(), kind="stable")
@@ -92,7 +92,7 @@ def pool_diversity(
         rows, mine = answered[:, members].all(axis=1), pools[which.ravel() == place]
         used = mine.any(axis=0)
         each.append(
-            _statistics(_Pools(predictions[rows][:, used], labels[rows], mine[:, used], kind), wanted)
+            _compute_statistics(_Pools(predictions[rows][:, used], labels[rows], mine[:, used], kind), wanted)
         )
     back = np.argsort(order)
     by_name = {name: np.concatenate([s.metrics[name] for s in each])[back] for name in wanted}
@@ -104,7 +104,7 @@ def pool_diversity_over_time(
     predictions: Ints, labels: Ints, pool: Bools, window: int, *, kind: Kind = "choices"
 ) -> PoolStatistics:
     """(T,) statistics of one pool (N,) over the `window` documents before each one, fewer at the start."""
-    return _statistics(_Windows(predictions[:, pool], labels, window, kind))
+    return _compute_statistics(_Windows(predictions[:, pool], labels, window, kind))
 
 
 def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iterator[tuple[slice, Floats]]:
@@ -116,10 +116,10 @@ def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iter
     """
     n_models = correct.shape[1]
     g, h = np.triu_indices(n_models)
-    failed, members = _float(~correct), _float(pools)
+    failed, members = _to_float(~correct), _to_float(pools)
     both, pairs = failed[:, g] * failed[:, h] * np.where(g == h, 1, 2), members[:, g] * members[:, h]
     holders, size = [np.flatnonzero(pool) for pool in pools.T], members.sum(axis=1)[:, None]
-    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _triples
+    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _count_triples
     for block in blocks(len(correct), 16 * len(pools)):
         entering = np.arange(len(correct))[block]
         leaving = entering[entering >= window] - window
@@ -140,7 +140,7 @@ class _Failures:
     """Failures of pools (P, N) over all documents of `correct` (T, N)."""
 
     def __init__(self, correct: Bools, pools: Bools) -> None:
-        self.correct, self.pools, self.members = correct, pools, _float(pools)
+        self.correct, self.pools, self.members = correct, pools, _to_float(pools)
         self.n, self.size = np.full(len(pools), float(len(correct))), self.members.sum(axis=1)
 
     @cached_property
@@ -160,10 +160,10 @@ class _Failures:
 
     @property
     def failures_beside(self) -> tuple[Floats, Floats]:
-        failed, times = _failure_patterns(self.correct)
+        failed, times = _count_failure_patterns(self.correct)
         # For many pools of few models, how often every three fail together is cheaper than the documents.
         if self.pools.shape[1] ** 3 * (len(failed) + len(self.pools)) < len(failed) * self.pools.sum():
-            return _from_triples(_triples(failed, times), self.members)
+            return _sum_triples(_count_triples(failed, times), self.members)
         return _pool_by_pool(failed, times, self.pools)
 
 
@@ -171,7 +171,7 @@ class _Pools(_Failures):
     """Counts of pools (P, N) over all documents of `predictions` (T, N)."""
 
     def __init__(self, predictions: Ints, labels: Ints, pools: Bools, kind: Kind) -> None:
-        super().__init__(_correct(predictions, labels), pools)
+        super().__init__(mark_correct(predictions, labels), pools)
         self.predictions, self.labels, self.kind = predictions, labels, kind
 
     @property
@@ -206,7 +206,7 @@ class _Windows:
         self.predictions, self.labels, self.kind = predictions, labels, kind
         self._ends = np.arange(len(labels))
         self._starts = np.maximum(self._ends - window, 0)
-        self._right = _float(_correct(predictions, labels))
+        self._right = _to_float(mark_correct(predictions, labels))
         self._k = (1 - self._right).sum(axis=1)
         self._a, self._b = np.triu_indices(predictions.shape[1], 1)
         self.n = (self._ends - self._starts).astype(np.float64)
@@ -238,19 +238,19 @@ class _Windows:
 
     def average_pairs(self, statistic: Floats) -> Floats:
         defined = ~np.isnan(statistic)
-        return ratio(np.where(defined, statistic, 0.0).sum(axis=1), _float(defined).sum(axis=1))
+        return ratio(np.where(defined, statistic, 0.0).sum(axis=1), _to_float(defined).sum(axis=1))
 
     @property
     def same_votes(self) -> Floats:
         same = self.predictions[:, self._a] == self.predictions[:, self._b]
-        return 2 * self._sum_windows(_float(same).sum(axis=1))
+        return 2 * self._sum_windows(_to_float(same).sum(axis=1))
 
     @property
     def chance(self) -> Floats:
         codes = np.unique(self.predictions, return_inverse=True)[1].reshape(self.predictions.shape)
         squares = np.zeros(len(self.labels))
         for code in range(int(codes.max(initial=-1)) + 1):
-            squares += self._sum_windows(_float(codes == code).sum(axis=1)) ** 2
+            squares += self._sum_windows(_to_float(codes == code).sum(axis=1)) ** 2
         return ratio(squares, (self.n * self.size) ** 2)
 
     @property
@@ -265,7 +265,7 @@ class _Windows:
         return np.asarray(total[self._ends] - total[self._starts])
 
 
-def _statistics(counts: Counts[Floats], wanted: Collection[str] = METRICS) -> PoolStatistics:
+def _compute_statistics(counts: Counts[Floats], wanted: Collection[str] = METRICS) -> PoolStatistics:
     return PoolStatistics(counts.n, counts.size, {name: METRICS[name](counts) for name in wanted})
 
 
@@ -279,7 +279,7 @@ def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, 
     return beside[0], beside[1]
 
 
-def _from_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
+def _sum_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
     """`failures_beside` of pools, by Σ F_tf k_t and Σ F_tf k_t², from how often every three models fail
     together (N, N, N)."""
     once = members @ triples.diagonal()
@@ -287,20 +287,16 @@ def _from_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
     return once, squares - once
 
 
-def _triples(failed: Floats, times: Floats) -> Floats:
+def _count_triples(failed: Floats, times: Floats) -> Floats:
     """(N, N, N) how often every three models fail together; failed is (U, N), times (U, 1)."""
     return np.stack([(failed * times * focal[:, None]).T @ failed for focal in failed.T])
 
 
-def _failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
+def _count_failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
     """(U, N) the distinct rows of failures, far fewer than documents; and (U, 1) how often each occurs."""
     _, first, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
-    return _float(~correct[first]), times[:, None].astype(np.float64)
+    return _to_float(~correct[first]), times[:, None].astype(np.float64)
 
 
-def _correct(predictions: Ints, labels: Ints) -> Bools:
-    return np.asarray((predictions == labels[:, None]) & (predictions >= 0))
-
-
-def _float(mask: Bools) -> Floats:
+def _to_float(mask: Bools) -> Floats:
     return mask.astype(np.float64)

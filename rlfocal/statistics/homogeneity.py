@@ -63,10 +63,10 @@ def p_values(shares: Sequence[Share]) -> Floats:
     It is that of Fisher's exact test: twice the smaller tail of the hypergeometric distribution.
     """
     counts = np.array([(s.n_train, s.k_train, s.n_test, s.k_test) for s in shares], dtype=np.int64)
-    return np.array([_p_value(*row) for row in counts.reshape(-1, 4)])
+    return np.array([_compute_p_value(*row) for row in counts.reshape(-1, 4)])
 
 
-def _p_value(n_train: int, k_train: int, n_test: int, k_test: int) -> float:
+def _compute_p_value(n_train: int, k_train: int, n_test: int, k_test: int) -> float:
     n_all, k_all = n_train + n_test, k_train + k_test
     drawn = np.arange(max(0, n_test - (n_all - k_all)), min(k_all, n_test) + 1)
     logs = _log_choose(k_all, drawn) + _log_choose(n_all - k_all, n_test - drawn)

@@ -84,7 +84,7 @@ def paired_difference(one: Hits, other: Hits, *, clusters: Tasks | None = None) 
     holds for tasks like these, not only for these tasks. With a single task, nothing is known of others.
     """
     _check(one, other, clusters)
-    return _difference(one, other, _Documents() if clusters is None else _Clusters(_number(clusters)))
+    return _find_difference(one, other, _Documents() if clusters is None else _Clusters(_number(clusters)))
 
 
 def paired_by_seed(one: Hits, other: Hits) -> Difference:
@@ -95,7 +95,7 @@ def paired_by_seed(one: Hits, other: Hits) -> Difference:
     _check(one, other, None)
     if len(one) != len(other):
         raise InputError(f"{len(one)} and {len(other)} seeds: give both methods of the same seeds")
-    found = _difference(one - other, np.zeros((1, one.shape[1])), _Documents())
+    found = _find_difference(one - other, np.zeros((1, one.shape[1])), _Documents())
     return replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0))
 
 
@@ -106,7 +106,7 @@ def documents_needed(one: Hits, other: Hits, half_width: float) -> int | None:
     None where differences between seeds alone make it wider, which more seeds would mend.
     """
     _check(one, other, None)
-    n, error = one.shape[1], _error(one, other, _Documents())
+    n, error = one.shape[1], _estimate_error(one, other, _Documents())
 
     def is_narrow(wanted: int) -> bool:
         scaled = replace(error, units=error.units * n / wanted, unit_freedom=wanted - 1)
@@ -124,7 +124,7 @@ def paired_over_tasks(one: Hits, other: Hits, tasks: Tasks, *, whole: bool = Fal
     instead, with all their documents.
     """
     _check(one, other, tasks)
-    return _difference(one, other, _Tasks(_number(tasks)) if whole else _TaskStrata(_number(tasks)))
+    return _find_difference(one, other, _Tasks(_number(tasks)) if whole else _TaskStrata(_number(tasks)))
 
 
 def mean_over_tasks(one: Hits, tasks: Tasks, *, whole: bool = False) -> Interval:
@@ -215,7 +215,7 @@ class _Clusters(_Documents):
     """(T,) the task of each document, from 0."""
 
     def variances(self, values: Floats) -> Floats:
-        rest = _sums(values - values.mean(axis=1, keepdims=True), self.units)
+        rest = _sum_by_task(values - values.mean(axis=1, keepdims=True), self.units)
         n = rest.shape[1]
         return np.asarray((rest**2).sum(axis=1) * n / max(n - 1, 1) / len(self.units) ** 2)
 
@@ -230,12 +230,12 @@ class _TaskStrata(_Documents):
     units: Ints
 
     def means(self, values: Floats) -> Floats:
-        return np.asarray((_sums(values, self.units) / np.bincount(self.units)).mean(axis=1))
+        return np.asarray((_sum_by_task(values, self.units) / np.bincount(self.units)).mean(axis=1))
 
     def variances(self, values: Floats) -> Floats:
         n = np.bincount(self.units)
-        rest = values - (_sums(values, self.units) / n)[:, self.units]
-        within = _sums(rest**2, self.units) / np.maximum(n - 1, 1)
+        rest = values - (_sum_by_task(values, self.units) / n)[:, self.units]
+        within = _sum_by_task(rest**2, self.units) / np.maximum(n - 1, 1)
         known = n > 1
         within[:, ~known] = within[:, known].mean(axis=1, keepdims=True) if known.any() else 0.0
         return np.asarray((within / n).sum(axis=1) / len(n) ** 2)
@@ -249,7 +249,7 @@ class _Tasks(_TaskStrata):
     """The estimate of a mean over tasks, where tasks vary."""
 
     def variances(self, values: Floats) -> Floats:
-        return _Documents().variances(_sums(values, self.units) / np.bincount(self.units))
+        return _Documents().variances(_sum_by_task(values, self.units) / np.bincount(self.units))
 
     def freedom(self, n: int) -> int:
         return int(self.units.max())
@@ -293,7 +293,7 @@ def _quantile(freedom: float, level: float) -> float:
     return float(-stdtrit(freedom, level / 2))
 
 
-def _error(one: Hits, other: Hits, scheme: _Documents) -> _Error:
+def _estimate_error(one: Hits, other: Hits, scheme: _Documents) -> _Error:
     n = one.shape[1]
     least = PRIOR_SQUARED_DIFFERENCES / n**2
     both = float(scheme.variances((one.mean(axis=0) - other.mean(axis=0))[None])[0]) + least
@@ -315,9 +315,9 @@ def _error(one: Hits, other: Hits, scheme: _Documents) -> _Error:
     return _Error(units, scheme.freedom(n), seeds, min(max(welch, min(each)), sum(each)))
 
 
-def _difference(one: Hits, other: Hits, scheme: _Documents) -> Difference:
+def _find_difference(one: Hits, other: Hits, scheme: _Documents) -> Difference:
     mean = float(scheme.means(one).mean() - scheme.means(other).mean())
-    error = _error(one, other, scheme)
+    error = _estimate_error(one, other, scheme)
     reach = error.reach(0.05)
     # No further off than any hits could be, which are 0 or 1 as a rule.
     values = np.concatenate([one.ravel(), other.ravel(), [0.0, 1.0]])
@@ -326,7 +326,7 @@ def _difference(one: Hits, other: Hits, scheme: _Documents) -> Difference:
     return Difference(mean, max(mean - reach, -most), min(mean + reach, most), p_value)
 
 
-def _sums(values: Floats, units: Ints) -> Floats:
+def _sum_by_task(values: Floats, units: Ints) -> Floats:
     """(R, G) the sum of each row of (R, T) over each task."""
     return np.stack([np.bincount(units, row) for row in values])
 

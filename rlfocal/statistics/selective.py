@@ -100,7 +100,7 @@ def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS)
     Each bootstrap draw is the same for all seeds.
     """
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
-    values = np.mean([_figures(curve) for curve in curves], axis=0)
+    values = np.mean([_compute_figures(curve) for curve in curves], axis=0)
     rng, n = np.random.default_rng(0), probability.shape[1]
     parts = []
     for start in range(0, draws, _DRAWS_PER_BLOCK):
@@ -128,10 +128,10 @@ def _bootstrap_figures(probability: Floats, correct: Bools, weights: Ints) -> Fl
     n = np.cumsum(weights[:, order], axis=1)[:, last]
     wrong = np.cumsum(weights[:, order] * ~correct[order], axis=1)[:, last]
     threshold = probability[order][last]
-    return _figures(RiskCoverage(threshold, n, n / probability.shape[0], wrong / np.maximum(n, 1)))
+    return _compute_figures(RiskCoverage(threshold, n, n / probability.shape[0], wrong / np.maximum(n, 1)))
 
 
-def _figures(curve: RiskCoverage) -> Floats:
+def _compute_figures(curve: RiskCoverage) -> Floats:
     """(K, ...) area, accuracies and coverages of one curve, or of several draws."""
     return np.array(
         [curve.area, *map(curve.accuracy_at, REPORTED_COVERAGES), *map(curve.coverage_at, REPORTED_ERRORS)]

@@ -17,6 +17,11 @@ from rlfocal.data.dataset import Kind
 _BLOCK_ENTRIES = 1 << 24  # numbers in one temporary array
 
 
+def mark_correct(predictions: Ints, labels: Ints) -> Bools:
+    """(T, N) whether predictions (T, N) are the labels (T,); -1 in either is never right."""
+    return np.asarray((predictions == labels[:, None]) & (predictions >= 0))
+
+
 def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
     """(T,) the slot that most models of the pool predict; -1 where no member has an answer.
 

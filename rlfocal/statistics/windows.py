@@ -93,7 +93,7 @@ def observed_metrics(window: Window, names: Sequence[str]) -> Tensor:
 
 
 MODELS_RANKED = 18
-"""Up to so many models, the weights of `_answer_margins` sum exactly in single precision."""
+"""Up to so many models, the weights of `_make_answer_margins` sum exactly in single precision."""
 
 
 class Outcomes:
@@ -111,9 +111,9 @@ class Outcomes:
         self._votes = _prepend_blank(predictions[:, None, :] == slots[:, None], lead)
         self._margins: list[Tensor] | None = None
         if kind == "choices":
-            margins = _choice_margins(predictions, labels, n_slots)
+            margins = _make_choice_margins(predictions, labels, n_slots)
         elif self.n_models <= MODELS_RANKED:
-            margins = _answer_margins(predictions, labels)
+            margins = _make_answer_margins(predictions, labels)
         else:
             ranks = _ranks(predictions, labels)
             supporters = ranks[:, None, :] == torch.arange(max(int(ranks.max()), 0) + 1)[:, None]
@@ -127,22 +127,22 @@ class Outcomes:
         rows = torch.arange(len(pools)) * stride + end
         return Window(
             pools,
-            self._rows(self._fails, start, length, stride, len(pools)),
+            self._view_rows(self._fails, start, length, stride, len(pools)),
             rows.clamp(max=length).to(pools.dtype),
             lambda: self.mark_right(pools, start, length, stride),
-            lambda: self._rows(self._votes, start, length, stride, len(pools)),
+            lambda: self._view_rows(self._votes, start, length, stride, len(pools)),
         )
 
     def mark_right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
         """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
         if self._margins is None:
             supporters, ranks = (
-                self._rows(rows, start, length, stride, len(pools))
+                self._view_rows(rows, start, length, stride, len(pools))
                 for rows in (self._supporters, self._ranks)
             )
-            return _best_supported_is_right(pools, supporters, ranks)
+            return _mark_best_supported(pools, supporters, ranks)
         return _leads_all(
-            pools, [self._rows(rival, start, length, stride, len(pools)) for rival in self._margins]
+            pools, [self._view_rows(rival, start, length, stride, len(pools)) for rival in self._margins]
         )
 
     def right_on(self, pools: Tensor, rows: Tensor) -> Tensor:
@@ -150,10 +150,10 @@ class Outcomes:
         places = rows + self.lead
         if self._margins is None:
             supporters, ranks = self._supporters[places][:, None], self._ranks[places][:, None]
-            return _best_supported_is_right(pools, supporters, ranks)[..., 0]
+            return _mark_best_supported(pools, supporters, ranks)[..., 0]
         return _leads_all(pools, [rival[places][:, None] for rival in self._margins])[..., 0]
 
-    def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
+    def _view_rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
         """(G, length, ...) a view of the rows from start + g * stride on."""
         step = values.stride(0)
         last = start + self.lead + (groups - 1) * stride + length
@@ -176,7 +176,7 @@ def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
     return least.clamp_(0, 1)
 
 
-def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
+def _make_choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
     """(T, N+1) rows for each rival of the label; times [pool; 1] they are at least 1 where the label beats
     the rival.
 
@@ -194,8 +194,8 @@ def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[T
     return rivals
 
 
-def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
-    """The rows of `_choice_margins` for free answers, where the alphabetically first giver wins ties.
+def _make_answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
+    """The rows of `_make_choice_margins` for free answers, where the alphabetically first giver wins ties.
 
     A vote of the i-th model counts 2^N + 2^(N-1-i), so that the earliest giver decides between equal votes.
     """
@@ -220,7 +220,7 @@ def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
     return torch.where(is_right, 0, torch.where(predictions < 0, -1, ranks))
 
 
-def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
+def _mark_best_supported(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
     """(G, P, L) whether the right answer wins.
 
     `supporters` (G, L, R, N) says which models give each answer, the right one first. `ranks` (G, L, N) is

@@ -263,7 +263,7 @@ def test_on_mmlu_flips_are_found_at_least_as_well_as_by_confident_learning(real_
     changed, is_flipped = flipped(data, 0.02, seed=0)
     found, place = doubts(changed), place_of(data)
     first = [place[one.task, one.doc_id] for one in found.suspects[:100]]
-    x, exists, labels = auditing._witnesses(changed)
+    x, exists, labels = auditing._read_witnesses(changed)
     tasks = np.unique(changed.tasks, return_inverse=True)[1]
     p = cross_fit(x, exists, labels, label_noise_rates(exists, labels), tasks, np.ones(4, dtype=np.bool_))
     theirs = np.argsort(get_label_quality_scores(labels, p))[:100]

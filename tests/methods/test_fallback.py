@@ -22,7 +22,7 @@ from rlfocal.methods.fallback import (
     needed_margin,
 )
 from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
-from rlfocal.methods.rl_focal.candidates import _accuracies
+from rlfocal.methods.rl_focal.candidates import _measure_accuracies
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import fit_and_choose, keep_mean_pool, prepare, train
 from rlfocal.methods.trained import configure
@@ -126,7 +126,7 @@ def test_what_one_task_knows_is_little_beside_all_of_train() -> None:
     labels = np.zeros(203, dtype=np.int64)
     said = np.where(right, 0, 1)
     rows = replace(stream(said, labels, 2), tasks=np.array(["many"] * 200 + ["few"] * 3))
-    assert _accuracies(rows, ["many", "few"]).argmax(axis=1).tolist() == [0, 0, 0]
+    assert _measure_accuracies(rows, ["many", "few"]).argmax(axis=1).tolist() == [0, 0, 0]
 
 
 def deciding(name: Deciding, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:

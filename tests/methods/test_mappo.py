@@ -204,7 +204,7 @@ def test_an_update_is_eq_7_written_out(phase: str, weighting: bool, seed: int) -
 
     def compare(loss: Tensor, share: float) -> list[Tensor]:
         """Instead of the optimiser's step, before it."""
-        expected, beyond = literal.loss(learner._prior())
+        expected, beyond = literal.loss(learner._compute_prior())
         torch.testing.assert_close(loss, expected)
         wanted = [p for p in learner.optimiser.parameters if p.numel()]
         ours, theirs = (

@@ -17,7 +17,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics import auditing
 from rlfocal.statistics.auditing import (
     AUDIT_FOLDS,
-    _folds,
+    _draw_folds,
     cross_fit,
     find_order,
     fit_pool,
@@ -114,14 +114,14 @@ def test_no_document_is_judged_by_a_pool_that_saw_its_label() -> None:
     changed[7] = (changed[7] + 1) % 4
     after = replace(made, labels=changed).pool
     np.testing.assert_allclose(after[7], before[7], rtol=1e-12)
-    same_fold = _folds(made.tasks) == _folds(made.tasks)[7]
+    same_fold = _draw_folds(made.tasks) == _draw_folds(made.tasks)[7]
     np.testing.assert_allclose(after[same_fold], before[same_fold], rtol=1e-12)
     assert np.abs(after[~same_fold] - before[~same_fold]).max() > 0
 
 
 @given(st.lists(st.integers(0, 4), min_size=AUDIT_FOLDS, max_size=60))
 def test_folds_are_spread_over_every_task(tasks: list[int]) -> None:
-    fold = _folds(np.array(tasks))
+    fold = _draw_folds(np.array(tasks))
     for task in set(tasks):
         sizes = np.bincount(fold[np.array(tasks) == task], minlength=AUDIT_FOLDS)
         assert sizes.max() - sizes.min() <= 1

@@ -204,7 +204,7 @@ class Tracker:
 
     Fusion's training is worth nothing once the stream changes. `rl_focal_sequential` then falls back on this
     vote, and is compared with it as labels come in. There are N models and teams of `size`; accuracies start
-    at `train_accuracy` (N,).
+    at `train_accuracy` (N,). `expected` is the agents' own accuracy on train.
     """
 
     def __init__(self, train_accuracy: Floats, expected: float, size: int, seed: int) -> None:
@@ -257,7 +257,7 @@ class Tracker:
     def learn(
         self, asked: Bools, right: Bools, answered_right: bool, compared: tuple[bool, bool] | None
     ) -> None:
-        """Learns from one label: which models were asked, which were right, and whether the answer was.
+        """Learns from one label: which models were asked, which were right, and whether the answer was right.
 
         `compared`: whether agents and team were right, where both were asked.
         """

@@ -24,7 +24,7 @@ _KERNEL_FACTOR = 0.1
 
 It was chosen with the ridge of `curves`.
 """
-_MIN_DEVIATION = 1e-3
+_MIN_EIGENVALUE = 1e-3
 _HASHER = HashingVectorizer(n_features=N_BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None)
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
@@ -50,7 +50,7 @@ class QueryFeatures(NamedTuple):
     landmarks: Floats
     """(L, 13) surface features of L train questions, the landmarks"""
     bends: Floats
-    """(L, D) maps kernel values at the landmarks to D coordinates, whose inner products are again kernel
+    """(L, B) maps kernel values at the landmarks to B coordinates, whose inner products are again kernel
     values"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
@@ -58,7 +58,7 @@ class QueryFeatures(NamedTuple):
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
 
     def curves(self, surface: Floats) -> Floats:
-        """(T, D) Nyström features of a Gaussian kernel on surface features (T, 13); 0 without a text."""
+        """(T, B) Nyström features of a Gaussian kernel on surface features (T, 13); 0 without a text."""
         return np.asarray(_kernel(surface, self.landmarks) @ self.bends) * surface.any(axis=1, keepdims=True)
 
     def words(self, questions: Sequence[str]) -> Floats:
@@ -80,7 +80,7 @@ class QueryFeatures(NamedTuple):
 
 def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Mean (13,) and scale (13,) of surface features, landmarks (L, 13) spread evenly over the questions, and
-    bends (L, D)."""
+    bends (L, B)."""
     surface = np.log1p(_surface(questions))
     spread = surface.std(axis=0)
     mean, scale = surface.mean(axis=0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
@@ -88,7 +88,7 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
     distinct = np.unique(standard.astype(np.float32), axis=0).astype(np.float64)
     places = np.linspace(0, len(distinct) - 1, min(landmarks, len(distinct))).round().astype(int)
     marks = distinct[places] if any(questions) else distinct[:0]
-    return mean, scale, marks, _whitening_matrix(marks)
+    return mean, scale, marks, _make_whitening_matrix(marks)
 
 
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
@@ -134,10 +134,10 @@ def _kernel(some: Floats, others: Floats) -> Floats:
     return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * some @ others.T, 0.0)))
 
 
-def _whitening_matrix(landmarks: Floats) -> Floats:
-    """(L, D) the inverse square root of the landmarks' kernel matrix, without tiny eigenvalues."""
+def _make_whitening_matrix(landmarks: Floats) -> Floats:
+    """(L, B) the inverse square root of the landmarks' kernel matrix, without tiny eigenvalues."""
     values, vectors = np.linalg.eigh(_kernel(landmarks, landmarks))
-    long = values > _MIN_DEVIATION
+    long = values > _MIN_EIGENVALUE
     return np.asarray(vectors[:, long] / np.sqrt(values[long]))
 
 
@@ -154,13 +154,13 @@ def _surface(questions: Sequence[str]) -> Floats:
         lowered, words = text.lower(), text.split()
         row[:] = (
             len(text), len(words), len(set(lowered.split())), *map(text.count, ",.?'\"\n"),
-            _digits(text), sum(map(str.isupper, [word[0] for word in words])),
+            _count_digits(text), sum(map(str.isupper, [word[0] for word in words])),
             len(_NEGATIONS.findall(lowered)), sum(map(len, words)) / max(len(words), 1),
         )  # fmt: skip
     return rows
 
 
-def _digits(text: str) -> int:
+def _count_digits(text: str) -> int:
     # Ten times as fast as looking at each character.
     return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 

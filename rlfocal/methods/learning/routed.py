@@ -51,7 +51,7 @@ class RoutedAgents(TrainedAgents):
 
     def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
         """(T, N) the estimated probability that each model is right."""
-        rows = _features(self.queries, self.tasks, questions, tasks)
+        rows = _make_features(self.queries, self.tasks, questions, tasks)
         return np.asarray(np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights)
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
@@ -132,7 +132,7 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     tasks = tasks if len(tasks) > 1 else ()
     questions = train.questions or ("",) * len(train)
     queries = fit_queries(questions, N_DIRECTIONS, 0, 0)
-    rows = _features(queries, tasks, questions, train.tasks.tolist())
+    rows = _make_features(queries, tasks, questions, train.tasks.tolist())
     ridge = np.array([TASK_RIDGE] * len(tasks) + [WORDS_RIDGE] * (rows.shape[1] - len(tasks)))
     right = train.correct.astype(np.float64)
     weights = _fit(rows, right, ridge)
@@ -150,7 +150,7 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     return [replace(agents, seed=seed) for seed in seeds]
 
 
-def _features(
+def _make_features(
     queries: QueryFeatures, tasks: Sequence[str], questions: Sequence[str], task_names: Sequence[str]
 ) -> Floats:
     """(T, tasks + D) features: the task, one-hot, and the question's words."""
@@ -209,7 +209,7 @@ def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> Rout
 
 
 def make_variant(config: type) -> Variant:
-    """What a method with these settings is where answers are only graded."""
+    """The variant of a method with settings of this class, where answers are only graded."""
     return Variant(
         RoutedHeader[config],  # type: ignore[valid-type]
         lambda rows, settings, seeds, on_progress, kept: train_routed(rows, settings, seeds),

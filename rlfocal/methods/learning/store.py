@@ -69,7 +69,7 @@ def write_tensors(
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:
     """The JSON of a file, after its digest is checked. Raises UnusableError."""
-    return _read_metadata(_content(path), form)
+    return _read_metadata(_read_content(path), form)
 
 
 def trained_on(checkpoints: Path) -> set[int]:
@@ -85,7 +85,7 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
     """The JSON and the tensors of a file, after its digest is checked. Raises UnusableError."""
     from safetensors.torch import load
 
-    content = _content(path)
+    content = _read_content(path)
     about = _read_metadata(content, form)
     try:
         # Copied to where torch puts its own tensors: sums depend on how numbers are aligned.
@@ -107,7 +107,7 @@ def first_fault(error: ValidationError) -> str:
     return f"{place}: {what}" if place else what
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have

@@ -23,7 +23,7 @@ class Variant:
     """One kind of trained agents."""
 
     header: type[Header]
-    """The class of what its checkpoints hold besides tensors."""
+    """The class of the header that its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
     """A function that trains agents for each seed.
 
@@ -40,7 +40,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class TrainedMethod:
-    """What a method that is trained to checkpoints is besides its entry."""
+    """The parts of a method trained to checkpoints that its entry does not hold."""
 
     configure: Callable[[int], Any]
     """The function that returns its settings for a number of train rows."""
@@ -49,7 +49,7 @@ class TrainedMethod:
     routes_graded: bool = True
     """Whether agents that ask one model take its place where answers are only graded."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """What `--tune` searches."""
+    """The settings that `--tune` searches, with their ranges."""
 
 
 METHODS_BY_NAME: dict[str, TrainedMethod] = {}

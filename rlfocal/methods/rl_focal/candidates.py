@@ -109,8 +109,8 @@ class SimpleCandidates(NamedTuple):
     selected: SelectedPools
     """The pool sizes and prior strengths that are used."""
     as_selected: Floats
-    """(K, T) the out-of-fold reward of the trained pool with these sizes and strengths, although all
-    documents chose them; (K, 0) as above"""
+    """(K, T) the out-of-fold reward of the trained pool with these sizes and strengths, which were chosen on
+    all documents; (K, 0) as above"""
 
 
 def fit_simple(
@@ -132,8 +132,8 @@ def fit_simple(
         chosen = _choose(held_out.score.sum(-1), held_out.right.sum(-1), len(train), config)
     places = [*questions.budgets, chosen.size]
     pools = np.stack([size - 0.5 - np.argsort(whole_order) for size in places])
-    singles = 0.5 - np.stack([_rank(score) for score in _accuracies(train, questions.tasks)])
-    core = _core(sizes, train)
+    singles = 0.5 - np.stack([_rank(score) for score in _measure_accuracies(train, questions.tasks)])
+    core = _make_core(sizes, train)
     fusions = [
         tried.fit_place(train, about, core, order[:size], chosen.strength[size - 1]) for size in places
     ]
@@ -148,7 +148,7 @@ def fit_simple(
     earned, as_selected = np.zeros((len(places), 3, 0)), np.zeros((len(places), 0))
     if held_out is not None:
         earned = _reward_candidates(held_out, questions.budgets, config)
-        as_selected = _earned_as_selected(held_out, places, chosen, config)
+        as_selected = _reward_as_selected(held_out, places, chosen, config)
     return SimpleCandidates(
         policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"), earned, chosen,
         as_selected,
@@ -283,11 +283,11 @@ def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) 
         fitted, tested = train.take(rest), train.take(out)
         if n <= MAX_NESTED_DOCUMENTS:
             order = np.array(asking_order(fitted, SequentialConfig(), tried.most))[: tried.most]
-        singles = _accuracies(fitted, tasks).argmax(axis=1)
+        singles = _measure_accuracies(fitted, tasks).argmax(axis=1)
         place = {task: 1 + at for at, task in enumerate(tasks)}
         asked = singles[[place.get(task, 0) for task in tested.tasks.tolist()]]
         held.single[out] = tested.correct[np.arange(len(out)), asked]
-        core = _core(tried.sizes, fitted)
+        core = _make_core(tried.sizes, fitted)
         is_biased = train.kind == "choices"
         # With choices, smaller pools are the same features with fewer weights.
         groups = [range(1, tried.most + 1)] if is_biased else [[s] for s in range(1, tried.most + 1)]
@@ -365,7 +365,7 @@ def _reward_candidates(held: HeldOutPools, budgets: Sequence[int], config: PoolC
     return earned
 
 
-def _earned_as_selected(
+def _reward_as_selected(
     held: HeldOutPools, places: Sequence[int], selected: SelectedPools, config: PoolConfig
 ) -> Floats:
     """(K, T) the out-of-fold rewards of the trained pools of the selected sizes and strengths."""
@@ -379,7 +379,7 @@ def _earned_as_selected(
     )
 
 
-def _core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
+def _make_core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
     """Fusion's log-linear core as it starts, with scales from the rows."""
     core = LogLinearCore(sizes, rows.kind)
     probs, n_choices = slot_inputs(rows, sizes.slots)
@@ -405,7 +405,7 @@ def _scale(examples: FusionExamples, start: Tensor) -> float:
     return float(3.0 * _LOGIT_SCALES[int(np.argmax(scores))])
 
 
-def _accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
+def _measure_accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
     """(1 + tasks, N) each model's accuracy on all rows, and on each task.
 
     On a task, the accuracy on all rows counts as `TASK_PRIOR_DOCUMENTS` documents.

@@ -229,10 +229,10 @@ class Environment:
         self._pools, self._past = pools[-1], past[:, past.shape[1] - k :]
         return Rollout(
             decider, pools, torch.cat([outputs, seen, question], -1), is_open, answers,
-            self._rewards(right, pools), right, rows.repeat(1, self.copies),
+            self._compute_rewards(right, pools), right, rows.repeat(1, self.copies),
         )  # fmt: skip
 
-    def _rewards(self, right: Tensor, pools: Tensor) -> Tensor:
+    def _compute_rewards(self, right: Tensor, pools: Tensor) -> Tensor:
         """(L, B, Q) rewards by Eq (6)."""
         wrong = -1 - self.config.size_penalty * pools.mean(-1)
         return torch.where(right > 0, 1.0, wrong[..., None])
@@ -374,7 +374,7 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
 
 def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
     """An environment with the configured number of stretches, or fewer if that leaves out fewer documents."""
-    first = _first_learned_document(stream)
+    first = _find_first_document(stream)
     room = stream.n_documents - first
     most = min(config.stretches, room)
     stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
@@ -386,11 +386,11 @@ def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: 
 
 def tail_environment(stream: DocumentStream, config: RLFocalConfig) -> Environment:
     """An environment of the last T_u train documents, from which test continues."""
-    first = max(_first_learned_document(stream), stream.n_documents - config.update_period)
+    first = max(_find_first_document(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
-def _first_learned_document(stream: DocumentStream) -> int:
+def _find_first_document(stream: DocumentStream) -> int:
     """The first document with a full window before it; 0 if there is none."""
     return stream.window if stream.window < stream.n_documents else 0

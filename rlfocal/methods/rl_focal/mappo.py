@@ -214,14 +214,14 @@ class Learner:
         priors.
         """
         config, acting = self.config, self._list_learning_agents(rollout)
-        before, after = self._states(rollout)
+        before, after = self._read_states(rollout)
         for epoch in range(config.epochs):
             evaluated = [self.evaluate(agent) for agent in acting]
-            values_before, values = self._values(before), self._values(after)
+            values_before, values = self._value_states(before), self._value_states(after)
             if epoch == 0:  # θ_old: the policies that acted, and their expected returns
                 old = [log_probs.detach() for log_probs, _ in evaluated]
-                advantages = self._advantages(rollout, values_before.detach(), values.detach())
-                weights = self._weights(advantages, rollout.right.flatten(0, 1))
+                advantages = self._compute_advantages(rollout, values_before.detach(), values.detach())
+                weights = self._weigh_actions(advantages, rollout.right.flatten(0, 1))
                 returns = torch.cat([advantages.returns_before, advantages.returns]).flatten()
                 expected = _join(values_before, values).detach()
                 spread = returns.var(correction=0).clamp_min(1e-12)
@@ -239,7 +239,7 @@ class Learner:
                 outside = ((ratio - 1).abs() > config.clip).float()
                 clipped = clipped + outside.mean() / len(acting)
             value_loss = (_join(values_before, values) - returns).square().mean()
-            loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
+            loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._compute_prior()
             *actor_norms, critic_norm = self.optimiser.descend(loss, self.share)
         return Diagnostics(
             policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
@@ -254,13 +254,13 @@ class Learner:
         log_probs = torch.log_softmax(logits, -1).gather(-1, agent.actions)
         return log_probs, choice_entropy(logits)
 
-    def _values(self, states: Tensor) -> Tensor:
+    def _value_states(self, states: Tensor) -> Tensor:
         """(M,) the critic's values of states."""
         values: Tensor = self.critic(states)[:, 0]
         return values
 
     @torch.no_grad()
-    def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
+    def _compute_advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
         """Advantages from the states' values before ((L+1)·B,) and after (L·B,) the Decider acts."""
         config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
         if not config.has_critic:
@@ -292,7 +292,7 @@ class Learner:
         return rollout.rewards - cost[..., None]
 
     @torch.no_grad()
-    def _states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+    def _read_states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """((L+1)·B, ...) the states in which pools are chosen; and (L·B, ...) those in which documents are
         answered.
 
@@ -317,7 +317,7 @@ class Learner:
             acting.append(AgentActions(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
-    def _weights(self, both: Advantages, right: Tensor) -> list[Tensor]:
+    def _weigh_actions(self, both: Advantages, right: Tensor) -> list[Tensor]:
         """For each agent that learns, the weight (M, 1 or Q) of each action; `right` is (M, Q)."""
         weights = []
         if self.phase != "fusion":
@@ -331,7 +331,7 @@ class Learner:
                 weights.append(normalise(advantages))
         return weights
 
-    def _prior(self) -> Tensor:
+    def _compute_prior(self) -> Tensor:
         """The ridge penalties of the agents that learn, per document."""
         networks, total = self.networks, torch.zeros(())
         if self.phase != "fusion":

@@ -257,7 +257,7 @@ class Fusion(nn.Module):
     def preprocess(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
         """The part of the logits' computation that involves no parameter, so that several updates share
         it."""
-        seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
+        seen = None if self.core is None else self.core.evidence(self._read_outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:
             standard = self.standardiser(observation[:, : self._n_seen])
@@ -277,7 +277,7 @@ class Fusion(nn.Module):
             steady: Tensor = self.core(perceived.evidence, perceived.question)
             return steady
         assert perceived.standard is not None
-        standard = self._outputs(perceived.standard)
+        standard = self._read_outputs(perceived.standard)
         size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
         return self.vote_weight * standard.sum(1) / size
 
@@ -308,7 +308,7 @@ class Fusion(nn.Module):
     def _n_seen(self) -> int:
         return self.n_outputs + self.sizes.past_rewards
 
-    def _outputs(self, observation: Tensor) -> Tensor:
+    def _read_outputs(self, observation: Tensor) -> Tensor:
         """(B, N, C) the models' outputs in an observation."""
         return observation[:, : self.n_outputs].reshape(-1, self.sizes.models, self.sizes.slots)
 

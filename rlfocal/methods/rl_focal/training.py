@@ -194,7 +194,7 @@ def fit_and_choose(
         if chosen == LEARNED_POLICY:
             chosen = _choose(simple.names, earned[-1], margin)
             simpler = earned[-1, simple.names.index(chosen)]
-            learned = _learned_out_of_fold(setup, simple, config, seed, fit, report, simpler, margin)
+            learned = _reward_out_of_fold(setup, simple, config, seed, fit, report, simpler, margin)
             if learned is not None:
                 earned = np.concatenate([earned, learned], axis=1)
                 chosen = _choose(names, earned[-1], margin)
@@ -218,7 +218,7 @@ def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Decidi
     return choose_fallback([names[at] for at in kept], rewards[kept], margin)
 
 
-def _learned_out_of_fold(
+def _reward_out_of_fold(
     setup: TrainingSetup,
     simple: SimpleCandidates,
     config: PoolConfig,

@@ -107,16 +107,16 @@ class SequentialAgents(TrainedAgents):
         It is the most accurate model, or that of the others if all that may be asked are `down` (N,).
         """
         if down[list(self.order[: self.sizes[last]])].all() and not down.all():
-            return self._most_accurate(down)
+            return self._find_most_accurate(down)
         is_earned = bool(self.kept) and self.kept[last] == "best single"
         return self.best if is_earned and not down[self.best] else None
 
     @property
     def best(self) -> int:
         """The position of the model with the highest accuracy on train."""
-        return self._most_accurate(np.zeros(len(self.models), dtype=np.bool_))
+        return self._find_most_accurate(np.zeros(len(self.models), dtype=np.bool_))
 
-    def _most_accurate(self, down: Bools) -> int:
+    def _find_most_accurate(self, down: Bools) -> int:
         """The position of the most accurate model that is not `down` (N,); ties: the first to be asked."""
         order = np.array(self.order)
         return int(order[np.where(down, -1.0, self.train_accuracy)[order].argmax()])
@@ -270,7 +270,7 @@ class StageDriver:
             return np.asarray(np.arange(len(self._agents.models)) == alone)
         if (members := self._agents.starts(-1, outputs.is_down)) is not None:
             return members[np.argsort(self._agents.order)]
-        stage = self._stage(outputs)
+        stage = self._find_stage(outputs)
         nobody = not outputs.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
         if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._asks_more(stage, outputs))):
             stage += 1
@@ -279,7 +279,7 @@ class StageDriver:
         return mask
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
-        stage = self._stage(outputs)
+        stage = self._find_stage(outputs)
         if not outputs.probs.any():
             return NO_ANSWER
         alone = self._agents.choose_single_model(-1, outputs.is_down)
@@ -312,7 +312,7 @@ class StageDriver:
             self._looks[stage] = self._agents.observe_stage(stage, document, self._about)
         return self._looks[stage]
 
-    def _stage(self, outputs: QueryOutputs) -> int:
+    def _find_stage(self, outputs: QueryOutputs) -> int:
         """The last stage all of whose models were asked; -1 if there is none."""
         asked = outputs.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())

@@ -265,14 +265,14 @@ def order_by_gain(
     part = torch.from_numpy(folds(rows, _N_FOLDS))
     while len(ahead) > 1 and (places is None or len(order) < places):
         teams = [[*order, model] for model in ahead]
-        gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)
+        gives = _score_held_out(of_slots, teams, part, config.shared_ridge)
         short = (gives[gives.sum(1).argmax()] - gives).numpy()
         is_best = short.mean(axis=1) <= short.std(axis=1) / len(rows) ** 0.5
         order.append(ahead.pop(int(is_best.argmax())))
     return order + ahead
 
 
-def _held_out_log_score(
+def _score_held_out(
     rows: RegressionRows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float
 ) -> Tensor:
     """(B, T) the out-of-fold log-likelihood of each document's label by the log-linear ensemble of each of B

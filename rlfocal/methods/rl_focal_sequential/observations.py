@@ -35,7 +35,7 @@ class QuestionFeatures(NamedTuple):
     """Features of T questions that are known before any model is asked; (T, 0) for free answers."""
 
     context: Floats
-    """(T, 13 + L + D) the question's surface features, curves over them, and words"""
+    """(T, 13 + B + D) the question's surface features, curves over them, and words"""
     gates: Floats
     """(T, K) the features that shift the models' weights: the question's words along the first K
     directions"""
@@ -189,10 +189,10 @@ def recipe_priors(
         own = {"outputs": size * seen.own.shape[2], "surface": N_SURFACE}
         own |= {"curves": queries.bends.shape[1], "words": queries.directions.shape[1]}
     ridges = [recipe._replace(shared=recipe.shared * shared_ridge)._asdict() for recipe in recipes]
-    return Priors(_deviations(shared, ridges), _deviations(own, ridges))
+    return Priors(_make_deviations(shared, ridges), _make_deviations(own, ridges))
 
 
-def _deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]]) -> Tensor:
+def _make_deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]]) -> Tensor:
     """(R, F) 1 / sqrt(ridge), repeated for the features of each part; 0 for a part that is left out."""
     counts = torch.tensor([*widths.values()], dtype=torch.int64)
     rows = [[recipe[part] ** -0.5 if recipe[part] else 0.0 for part in widths] for recipe in recipes]

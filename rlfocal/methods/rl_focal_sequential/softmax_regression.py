@@ -122,7 +122,7 @@ def fit_many(
     shared = rows.shared.new_zeros((n_problems, rows.shared.shape[2]))
     bias = rows.shared.new_zeros((n_problems, width))
     own = rows.shared.new_zeros((n_problems, rows.own.shape[1], width))
-    for problems in _kinds(priors, rows.shared.numel() >= _MIN_THREADED_SIZE):
+    for problems in _group_problems(priors, rows.shared.numel() >= _MIN_THREADED_SIZE):
         some = priors.select(problems)
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
@@ -131,7 +131,7 @@ def fit_many(
                 rows.shared[:, slots][..., shared_at],
                 rows.own[:, own_at],
                 rows.open[:, slots],
-                _places(rows.labels, slots, n_slots),
+                _place_labels(rows.labels, slots, n_slots),
             ),
             taken[problems],
             replace(some, shared=some.shared[:, shared_at], own=some.own[:, own_at]),
@@ -146,7 +146,7 @@ def fit_many(
     return Weights(shared, bias, own)
 
 
-def _kinds(priors: Priors, many: bool) -> list[Tensor]:
+def _group_problems(priors: Priors, many: bool) -> list[Tensor]:
     """Groups of problems by the features they use; one group unless the rows hold `many` numbers.
 
     In groups, no problem pays for the features of others.
@@ -159,7 +159,7 @@ def _kinds(priors: Priors, many: bool) -> list[Tensor]:
     return [torch.from_numpy(np.flatnonzero(kind == number)) for number in range(int(kind.max()) + 1)]
 
 
-def _places(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+def _place_labels(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
     """Labels as positions among `slots`; -1 where the right slot is not among them."""
     place = torch.full((n_slots + 1,), -1, dtype=labels.dtype)
     place[slots] = torch.arange(len(slots), dtype=labels.dtype)
@@ -221,7 +221,7 @@ def _solve(
         to_own = of_own(w.view(n_problems, n_own, n_slots)).flatten(1)
         return torch.cat([to_shared, b / n_rows, to_own], 1)
 
-    of_shared, of_own = _curvature(flat, priors.shared), _curvature(rows.own, priors.own)
+    of_shared, of_own = _make_divider(flat, priors.shared), _make_divider(rows.own, priors.own)
     start = rows.shared.new_zeros((n_problems, sum(sizes)))
     tolerance *= max(1.0, n_rows / _BLOCK_ROWS)
     a, b, w = torch.split(minimise(loss, start, precondition, tolerance), sizes, 1)
@@ -229,7 +229,7 @@ def _solve(
     return Weights(a * priors.shared, b, own if biased else own[..., :1])
 
 
-def _curvature(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
+def _make_divider(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
     """A function that divides (B, F, C) by the curvature bound of rows of F features (T, F); the priors'
     deviations are (B, F)."""
     gram = _MEAN_CURVATURE * numbers.T @ numbers

@@ -42,7 +42,7 @@ class StartingPool(NamedTuple):
 
     def fuse(self, seen: Outputs, members: Bools, kind: Kind) -> Floats:
         """(T, C) distributions over the open slots, from the outputs of the members (N,)."""
-        return _fuse(*_logits(seen, np.array(self.odds), members), self.scale, kind)
+        return _fuse(*_compute_logits(seen, np.array(self.odds), members), self.scale, kind)
 
 
 class StartTrials(NamedTuple):
@@ -71,25 +71,25 @@ def try_starts(
     score = np.zeros((largest, n))
     for number in range(int(fold.max()) + 1):
         out, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        odds = _accuracy_odds(correct[rest])
+        odds = _estimate_odds(correct[rest])
         for size in range(1, largest + 1):
             members = np.arange(len(order)) < size
-            scale = _best_scale(_take(seen, rest), odds, members, rows.kind)
+            scale = _find_best_scale(_take(seen, rest), odds, members, rows.kind)
             unseen = _take(seen, out)
-            chances = _fuse(*_logits(unseen, odds, members), scale, rows.kind)
+            chances = _fuse(*_compute_logits(unseen, odds, members), scale, rows.kind)
             slots = chances.argmax(axis=1)
             right[size - 1, out] = (slots == unseen.labels) & chances.any(axis=1)
             confidence[size - 1, out] = chances.max(axis=1)
-            score[size - 1, out] = _log_score(chances, unseen.labels)
+            score[size - 1, out] = _score_labels(chances, unseen.labels)
     # Of few documents, log-scores tell sizes apart where numbers of right answers are equal.
     worth = score.mean(axis=1) - costs[:largest] - MIN_GAIN * np.arange(largest)
     size = int(worth.argmax()) + 1
-    odds = _accuracy_odds(correct)
-    scale = _best_scale(seen, odds, np.arange(len(order)) < size, rows.kind)
+    odds = _estimate_odds(correct)
+    scale = _find_best_scale(seen, odds, np.arange(len(order)) < size, rows.kind)
     return StartTrials(StartingPool(size, tuple(odds.tolist()), scale), right, confidence)
 
 
-def _accuracy_odds(correct: Bools) -> Floats:
+def _estimate_odds(correct: Bools) -> Floats:
     """(N,) odds of being right, from right or wrong (T, N).
 
     Accuracies are shrunk: one more document counts as right, one as wrong.
@@ -103,7 +103,7 @@ def _take(seen: Outputs, rows: Ints) -> Outputs:
     return seen._replace(shared=seen.shared[rows], has_answer=seen.has_answer[rows], labels=seen.labels[rows])
 
 
-def _logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
+def _compute_logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
     """(T, C) the logits for weights that sum to 1, and which slots are open."""
     weights = np.where(members, odds, 0.0)
     logits = np.einsum("tnc,n->tc", seen.shared, weights / max(weights.sum(), 1e-9))
@@ -121,18 +121,18 @@ def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
     return np.asarray(weights / np.maximum(total, 1e-300)[:, None])
 
 
-def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
+def _find_best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
     """The sum of the weights that gives right answers the highest likelihood, under the prior."""
-    logits, is_open = _logits(seen, odds, members)
+    logits, is_open = _compute_logits(seen, odds, members)
     scores = [
-        _log_score(_fuse(logits, is_open, scale, kind), seen.labels).sum()
+        _score_labels(_fuse(logits, is_open, scale, kind), seen.labels).sum()
         - 0.5 * np.log(scale / _USUAL_SCALE) ** 2
         for scale in _LOGIT_SCALES.tolist()
     ]
     return float(_LOGIT_SCALES[int(np.argmax(scores))])
 
 
-def _log_score(chances: Floats, labels: Ints) -> Floats:
+def _score_labels(chances: Floats, labels: Ints) -> Floats:
     """(T,) the log-probability of the right slot; where no member gave it, of no member being right."""
     is_there = (labels >= 0) & (labels < chances.shape[1])
     at_label = np.where(is_there, chances[np.arange(len(labels)), np.where(is_there, labels, 0)], 0.0)
