@@ -73,8 +73,8 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(studied: Ware
     of_settings = [row for row in made.rows if row.study == "settings"]
     assert {row.method for row in of_settings} == {"rl_focal"}
     method = make_method("rl_focal", MethodArguments(settings={"epochs": "3"}))
-    assert method.recipe(160) == recipe("rl_focal", replace(rl_focal_config(160), epochs=3))
-    assert make_method("rl_focal").recipe(160) == recipe("rl_focal", rl_focal_config(160))
+    assert method.recipe(160) == recipe(replace(rl_focal_config(160), epochs=3))
+    assert make_method("rl_focal").recipe(160) == recipe(rl_focal_config(160))
     found = run(studied, "size-penalty", rl_focal_config(160).size_penalty, seeds=1)
     [arm] = [p for p in found.points if p.x is not None]
     [row] = [row for row in of_settings if row.task == "*"]

@@ -69,8 +69,8 @@ def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(votes, "_BLOCK_ENTRIES", block)
         accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
-    failed, times = diversity._failure_patterns(data.correct)
-    joint = diversity._from_triples(diversity._triples(failed, times), pools.astype(float))
+    failed, times = diversity._count_failure_patterns(data.correct)
+    joint = diversity._sum_triples(diversity._count_triples(failed, times), pools.astype(float))
     by_pool = diversity._pool_by_pool(failed, times, pools)
     for ways in zip(joint, by_pool, strict=True):
         same(*(np.where(pools, beside, 0) for beside in ways))
