@@ -72,10 +72,10 @@ def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: flo
 
 
 def choose_base(simpler: Name, start: Name, out_of_fold: Floats) -> Name:
-    """The policy from which evidence is asked for: the start if it earns more out of fold than one model.
+    """The policy that decides unless another is clearly better: the start if it earns more than `simpler`.
 
-    `out_of_fold` (2, T): the rewards of both, as for `choose_fallback`. On few documents the start loses
-    points to the best single model as often as it wins them, so the higher mean decides between these two.
+    `out_of_fold` (2, T): the rewards of `simpler` and of the start, as for `choose_fallback`. On few
+    documents the start loses points to `simpler` as often as it wins them, so the higher mean decides.
     """
     alone, start_rewards = out_of_fold
     return start if start_rewards.sum() > alone.sum() else simpler

@@ -210,8 +210,8 @@ def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Decidi
     """The policy that decides, from the rewards (J, T) of best single, start, constant pool and learned
     agents.
 
-    The start is the prior of what was trained. Choosing between it and one model is no step upwards, and does
-    not use up the level of such steps.
+    The start and the best single model are compared by their means. Only comparisons of trained policies
+    with the better of the two use up `CHOICE_LEVEL`.
     """
     base = choose_base(names[0], START_POLICY, rewards[:2])
     kept = [names.index(base), *range(2, len(names))]
