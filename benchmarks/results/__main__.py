@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.results.gains import write_gains
 from benchmarks.results.making import import_data, make, mark, remake
-from benchmarks.results.pages import PAGES, RESULTS, write_page
+from benchmarks.results.pages import PAGES, RESULTS, fill_page
 from benchmarks.results.plan import RESULTS_OF
 from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.running.runner import cores
@@ -39,7 +39,7 @@ def main() -> None:
             print(f"{path.name}: marked as of an earlier revision: {', '.join(old)}")
     write_gains(RESULTS / "labels.json")
     for page in PAGES:
-        page.write_text(write_page(page), encoding="utf-8")
+        page.write_text(fill_page(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

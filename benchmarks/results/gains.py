@@ -13,16 +13,16 @@ from rlfocal.report.figures import Figure
 from rlfocal.report.figures.style import ACCENT, BLUE, INK, MUTED_COLOUR, PAPER, THIRD, rows, svg
 
 FIGURE = RESULTS.parent / "gain-by-labels.svg"
-LOOKED_UP = ROOT / "rlfocal" / "evaluation" / "gains.json"
+GAINS = ROOT / "rlfocal" / "evaluation" / "gains.json"
 
 
 def write_gains(path: Path) -> None:
     """Writes the figure and the table of gains, from the file of results."""
-    write_file(FIGURE, svg(figure(path).spec, PAPER))
-    write_file(LOOKED_UP, looked_up(path))
+    write_file(FIGURE, svg(draw_gains(path).spec, PAPER))
+    write_file(GAINS, list_gains(path))
 
 
-def looked_up(path: Path) -> str:
+def list_gains(path: Path) -> str:
     """The gains of `rl_focal` as JSON: a line for each number of labels and third of the pools by ceiling."""
     lines = [
         json.dumps([row["x"], row["from"], row["to"], row["pools"], row["above"][SINGLE][:3]])
@@ -32,7 +32,7 @@ def looked_up(path: Path) -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def figure(path: Path) -> Figure:
+def draw_gains(path: Path) -> Figure:
     """A panel for each benchmark: the gain of each method over the labels, with its interval."""
     import altair as alt
 
@@ -45,7 +45,7 @@ def figure(path: Path) -> Figure:
     )
 
     def panel(name: str) -> alt.LayerChart:
-        base = alt.Chart(rows(_point(row) for row in shown if row["benchmark"] == name)).encode(
+        base = alt.Chart(rows(_make_point(row) for row in shown if row["benchmark"] == name)).encode(
             alt.X("x:Q", title="labels", scale=alt.Scale(type="log", nice=False, padding=12)), colour
         )
         axis = alt.Y("gain:Q", title="above the best single model, points")
@@ -62,7 +62,7 @@ def figure(path: Path) -> Figure:
     )
 
 
-def _point(row: dict[str, Any]) -> dict[str, Any]:
+def _make_point(row: dict[str, Any]) -> dict[str, Any]:
     """One row as the chart has it; methods stand a little apart."""
     mean, low, high = (100 * value for value in row["above"][SINGLE][:3])
     apart = 1.05 ** (METHODS.index(row["method"]) - 1.5)

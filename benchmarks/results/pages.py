@@ -41,18 +41,18 @@ _LAYOUT_KEYS = ("columns", "rows", "by", "cell", "sort", "only")
 Row = dict[str, Any]
 
 
-def write(page: str, folder: str = "results") -> str:
-    """The page with everything between markers made anew. `folder`: of the results, as the page links to it.
+def fill(page: str, folder: str = "results") -> str:
+    """The page with the text between markers made anew. `folder`: the path from the page to the results.
 
     Raises InputError for a marker that leaves no row, or names what is not there.
     """
     return _MARKED_BLOCK.sub(lambda match: _rewrite_marker(match, folder), page)
 
 
-def write_page(path: Path) -> str:
+def fill_page(path: Path) -> str:
     """The text of a page of this checkout, with the figures of results files written into it."""
     folder = Path(relpath(RESULTS, path.parent)).as_posix()
-    return write(path.read_text(encoding="utf-8"), folder)
+    return fill(path.read_text(encoding="utf-8"), folder)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -107,7 +107,7 @@ def _rewrite_marker(match: re.Match[str], folder: str) -> str:
         rows = marker.rows()
         if len(rows) > 1:
             raise InputError(f"<!-- value: {text} --> leaves {len(rows)} rows; name one")
-        said = _cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
+        said = _write_cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
     else:
         said = "\n" + _write_table(marker, folder) + "\n"
     return f"<!-- {kind}: {text} -->{said}<!-- end -->"
@@ -128,14 +128,14 @@ def _write_table(marker: _Marker, folder: str) -> str:
 def _mark_certain(rows: Sequence[Row], columns: Sequence[str]) -> int:
     """Marks the shown differences that are certain by Holm's method; returns how many are shown."""
     names = [name.partition(":")[::2] for name in columns if name.startswith("above")]
-    shown = [(row, name) for row in rows for name in names if _difference_values(row, *name)]
-    adjusted = holm(np.array([_p_value(_difference_values(row, *name)) for row, name in shown]))
+    shown = [(row, name) for row in rows for name in names if _find_difference(row, *name)]
+    adjusted = holm(np.array([_find_p_value(_find_difference(row, *name)) for row, name in shown]))
     for (row, (kind, method)), p_value in zip(shown, adjusted.tolist(), strict=True):
         row.setdefault("certain", {})[f"{kind}:{method}"] = p_value < 0.05
     return len(shown)
 
 
-def _difference_values(row: Row, kind: str, method: str) -> list[float]:
+def _find_difference(row: Row, kind: str, method: str) -> list[float]:
     """A difference and its interval, in fractions; empty without one."""
     of = row.get(kind, {})
     found: list[float] = of.get(method) or next(
@@ -144,7 +144,7 @@ def _difference_values(row: Row, kind: str, method: str) -> list[float]:
     return found
 
 
-def _p_value(found: Sequence[float]) -> float:
+def _find_p_value(found: Sequence[float]) -> float:
     """The stored p-value; for results without one, that of a normal interval as wide."""
     if len(found) > 3:
         return float(found[3])
@@ -155,7 +155,7 @@ def _p_value(found: Sequence[float]) -> float:
 def _make_flat_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = marker.layout["columns"]
     return [_write_head(name) for name in columns], [
-        [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
+        [_write_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
         for row in rows
     ]
 
@@ -165,15 +165,18 @@ def _make_pivot_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], 
     keys, by, [cell] = marker.layout["rows"], marker.layout["by"], marker.layout["cell"]
     at: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
-        column = " ".join(filter(None, (_cell(key, row) for key in by))) or "no limit"
-        at.setdefault(tuple(_cell(key, row) for key in keys), {})[column] = row
+        column = " ".join(filter(None, (_write_cell(key, row) for key in by))) or "no limit"
+        at.setdefault(tuple(_write_cell(key, row) for key in keys), {})[column] = row
     columns = list(dict.fromkeys(column for of_line in at.values() for column in of_line))
     lines = list(at)
     if "sort" in marker.layout:
         [figure] = marker.layout["sort"]
         lines.sort(key=lambda line: [-at[line][c][figure] if c in at[line] else inf for c in columns])
     body = [
-        [*line, *(_cell(cell, at[line][c]) + _mark(at[line][c]) if c in at[line] else "–" for c in columns)]
+        [
+            *line,
+            *(_write_cell(cell, at[line][c]) + _mark(at[line][c]) if c in at[line] else "–" for c in columns),
+        ]
         for line in lines
     ]
     return [*map(_write_head, keys), *columns], body
@@ -214,7 +217,7 @@ def _write_head(name: str) -> str:
     return _COLUMNS[_check_column(name)][0].format(*name.split(":")[1:])
 
 
-def _cell(name: str, row: Row) -> str:
+def _write_cell(name: str, row: Row) -> str:
     show: Callable[..., str] = _COLUMNS[_check_column(name)][1]
     return show(row, *name.split(":")[1:]).replace("|", "\\|")
 
@@ -230,19 +233,19 @@ def _percent(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{100 * value:.{digits}f}"
 
 
-def _accuracy(row: Row) -> str:
+def _write_accuracy(row: Row) -> str:
     error = row.get("stderr_seeds")
     return _percent(row["accuracy"]) + ("" if error is None else f" ± {_percent(error)}")
 
 
-def _pool_size_cell(row: Row) -> str:
+def _write_pool_size(row: Row) -> str:
     size = row.get("mean_pool_size")
     return "–" if size is None else f"{size:.1f}"
 
 
-def _difference_cell(row: Row, method: str, kind: str = "above") -> str:
+def _write_difference(row: Row, method: str, kind: str = "above") -> str:
     """The difference in points, and its 95 % interval; bold where it is certain among all of the table's."""
-    found = _difference_values(row, kind, method)
+    found = _find_difference(row, kind, method)
     if not found:
         return "–"
     mean, low, high = map(points, found[:3])
@@ -250,26 +253,26 @@ def _difference_cell(row: Row, method: str, kind: str = "above") -> str:
     return f"**{said}**" if row.get("certain", {}).get(f"{kind}:{method}") else said
 
 
-def _budget(row: Row) -> str:
+def _write_budget(row: Row) -> str:
     return "" if row.get("budget") is None else f"≤ {row['budget']}"
 
 
-def _budget_cell(row: Row) -> str:
+def _write_at_budget(row: Row) -> str:
     """The accuracy within a budget; without a budget, also the number of models asked."""
-    asked = f" ({_pool_size_cell(row)})" if row.get("budget") is None else ""
+    asked = f" ({_write_pool_size(row)})" if row.get("budget") is None else ""
     return _percent(row["accuracy"]) + asked
 
 
-def _data(row: Row) -> str:
+def _write_data(row: Row) -> str:
     return f"{row['benchmark']}{', per task' if row.get('per') == 'task' else ''}"
 
 
-def _span(row: Row, name: str, digits: int) -> str:
+def _write_span(row: Row, name: str, digits: int) -> str:
     mean, low, high = (f"{100 * value:.{digits}f}".replace("-", "−") for value in row[name])
     return f"{mean} ({low} to {high})"
 
 
-def _settings_cell(row: Row) -> str:
+def _write_settings(row: Row) -> str:
     """The settings that a search chose; `the defaults` where it chose no others, or there was none."""
     settings = row.get("chosen", {})
     return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "the defaults"
@@ -287,30 +290,33 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "benchmark": ("data", lambda row: row["benchmark"]),
     "measure": ("by", lambda row: row["measure"]),
     "third": ("pools", lambda row: f"{_percent(row['from'], 0)} to {_percent(row['to'], 0)} points"),
-    "chosen": ("settings", _settings_cell),
-    "data": ("data", _data),
+    "chosen": ("settings", _write_settings),
+    "data": ("data", _write_data),
     "block": ("fitted", lambda row: _BLOCKS[block(row)]),
-    "budget": ("models asked, at most", _budget),
+    "budget": ("models asked, at most", _write_budget),
     "accuracy": ("accuracy %", lambda row: _percent(row["accuracy"])),
     "accuracy1": ("accuracy %", lambda row: _percent(row["accuracy"], 1)),
-    "accuracy_seeds": ("accuracy %, ± over seeds", _accuracy),
-    "at_budget": ("accuracy % (models asked)", _budget_cell),
+    "accuracy_seeds": ("accuracy %, ± over seeds", _write_accuracy),
+    "at_budget": ("accuracy % (models asked)", _write_at_budget),
     "accuracy_asked": (
         "accuracy % (models asked)",
-        lambda row: f"{_percent(row['accuracy'])} ({_pool_size_cell(row)})",
+        lambda row: f"{_percent(row['accuracy'])} ({_write_pool_size(row)})",
     ),
     "stderr": ("± over documents", lambda row: _percent(row["stderr_docs"])),
-    "asked": ("models asked", _pool_size_cell),
+    "asked": ("models asked", _write_pool_size),
     "rounds": ("rounds", lambda row: f"{row['mean_rounds']:.1f}"),
     "cost": ("cents a 1,000 queries", lambda row: "–" if row["cost"] is None else f"{row['cost']:.1f}"),
-    "above": ("above `{}`, points", _difference_cell),
-    "above_base": ("against as it is, points", lambda row: _difference_cell(row, "", "above_base")),
-    "above_tasks": ("the same, over tasks", lambda row, method: _difference_cell(row, method, "above_tasks")),
+    "above": ("above `{}`, points", _write_difference),
+    "above_base": ("against as it is, points", lambda row: _write_difference(row, "", "above_base")),
+    "above_tasks": (
+        "the same, over tasks",
+        lambda row, method: _write_difference(row, method, "above_tasks"),
+    ),
     "answers_changed": ("answers changed, %", lambda row: _percent(row.get("changed", {}).get("answers"), 1)),
     "pools_changed": ("pools changed, %", lambda row: _percent(row.get("changed", {}).get("pools"), 1)),
     "documents": ("documents", lambda row: str(row["documents"])),
-    "cost_of_steady": ("cost of a steady stream, points", lambda row: _span(row, "cost_of_steady", 1)),
-    "after_turn": ("after a turn, % of the best pool", lambda row: _span(row, "after_turn", 0)),
+    "cost_of_steady": ("cost of a steady stream, points", lambda row: _write_span(row, "cost_of_steady", 1)),
+    "after_turn": ("after a turn, % of the best pool", lambda row: _write_span(row, "after_turn", 0)),
     "just_after": ("just after it, %", lambda row: _percent(row["just_after"][0], 0)),
 }
 """By name: the head, with what follows the name's colon in place of {}, and the cell."""

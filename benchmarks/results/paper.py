@@ -135,13 +135,13 @@ def _read_our_figures(warehouse: Warehouse, source: str, benchmark: str, boards:
         taken = "SELECT method, avg(seconds) / 3600 FROM runs WHERE list_contains(?, run_id) GROUP BY method"
         return {(method, "training hours"): hours for method, hours in warehouse.rows(taken, [list(runs)])}
     if source == "learning":
-        return _learning_figures(warehouse, [run for run, method in runs.items() if method == "rl_focal"])
+        return _read_learning(warehouse, [run for run, method in runs.items() if method == "rl_focal"])
     path = warehouse.location.studies / f"{source}-{benchmark}-rl_focal.json"
     try:
         points = load(path).points if path.exists() else ()
     except InputError:
         return {}
-    return {key: value for point in points for key, value in _point_figures(point).items()}
+    return {key: value for point in points for key, value in _read_point_figures(point).items()}
 
 
 def _read_board_figures(board: Board) -> Ours:
@@ -149,7 +149,7 @@ def _read_board_figures(board: Board) -> Ours:
     return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.rows}
 
 
-def _learning_figures(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
+def _read_learning(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
     found: dict[tuple[str, str], float] = {}
     for phase, _, accuracy, *_ in warehouse.rows(script("queries/learning_curve"), [list(runs)]):
         found.setdefault((f"{phase.title()}, first episode", "accuracy %"), 100 * accuracy)
@@ -157,7 +157,7 @@ def _learning_figures(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
     return found
 
 
-def _point_figures(point: Point) -> Ours:
+def _read_point_figures(point: Point) -> Ours:
     known = {
         "accuracy %": 100 * point.accuracy,
         "¢ / 1,000": point.cost,

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.results.evaluations import EvaluationTable, step_of
-from benchmarks.results.gains import FIGURE, LOOKED_UP, looked_up
+from benchmarks.results.gains import FIGURE, GAINS, list_gains
 from benchmarks.results.labels import METHODS as GAINING
 from benchmarks.results.labels import SINGLE, LabelTable, SmallPoolTable, outcomes_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
-from benchmarks.results.pages import PAGES, RESULTS, write, write_page
+from benchmarks.results.pages import PAGES, RESULTS, fill, fill_page
 from benchmarks.results.plan import RESULTS_OF
 from benchmarks.results.revisions import find_current_revision, revision
 from benchmarks.results.streams import N_TRAIN, best_constant, make_turning_stream
@@ -41,7 +41,7 @@ from warehouse import Warehouse, open_warehouse
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_show_what_the_results_say(page: Path) -> None:
-    assert write_page(page) == page.read_text("utf-8"), "run `make tables`"
+    assert fill_page(page) == page.read_text("utf-8"), "run `make tables`"
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
@@ -259,7 +259,7 @@ def test_rows_of_a_younger_method_beside_a_named_one_enter(
 
 
 def test_what_advise_looks_up_is_what_was_measured() -> None:
-    assert LOOKED_UP.read_text("utf-8") == looked_up(RESULTS / "labels.json"), "run `make tables`"
+    assert GAINS.read_text("utf-8") == list_gains(RESULTS / "labels.json"), "run `make tables`"
     assert FIGURE.is_file()
 
 
@@ -309,7 +309,7 @@ def test_small_pools_are_told_apart_by_what_there_is_to_gain(opened: Warehouse) 
 )
 def test_a_value_is_of_one_row(wrong: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        write(f"<!-- value: {wrong} --><!-- end -->")
+        fill(f"<!-- value: {wrong} --><!-- end -->")
 
 
 def test_streams_share_train_and_turn_where_they_should() -> None:
