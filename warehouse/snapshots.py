@@ -93,7 +93,7 @@ class PartitionDifference:
     benchmark: str
     task: str
     low_precision: bool
-    """Whether either model computed in 16 bits, was quantised, or was served by an unknown engine."""
+    """Whether either model computed in 16 bits, was quantised, or was served at an unknown precision."""
     logprobs: Logprobs | None
     """How log-probs moved; None unless the partition holds choices that were answered anew."""
     texts: SampledTexts | None
@@ -120,7 +120,7 @@ class PartitionDifference:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the answer to any shared document differs."""
+        """Whether any log-prob or sampled text of the shared documents differs."""
         return bool((self.logprobs and self.logprobs.n_moved) or (self.texts and self.texts.n_changed))
 
 
@@ -221,7 +221,7 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
 
 
 def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, ...]]:
-    """The rows added, removed and updated, by snapshot and table; none for a table that lost a file."""
+    """Of one table, by snapshot, the numbers of added, removed and updated rows; empty if a file is lost."""
     # On its own connection, because an error ends the caller's transaction.
     with closing(warehouse.connection.cursor()) as cursor:
         try:

@@ -57,7 +57,7 @@ def add_model(
                 f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
                 f"give {entry} another name"
             )
-        faults = tuple(_faults_of(check_entry(spec, engine), pool_spec, engine, datasets, on_progress))
+        faults = tuple(_try_model(check_entry(spec, engine), pool_spec, engine, datasets, on_progress))
         if faults and not force:
             why = " ".join(faults)
             raise InputError(
@@ -109,13 +109,13 @@ def add_model(
         extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),
-        notes=(*_repeats(spec), *(note for comparison in compared for note in comparison.notes)),
+        notes=(*_note_experts(spec), *(note for comparison in compared for note in comparison.notes)),
         faults=faults,
     )
 
 
-def _repeats(spec: ModelSpec) -> tuple[str, ...]:
-    """Checks of first answers that do not apply to a model that is asked again."""
+def _note_experts(spec: ModelSpec) -> tuple[str, ...]:
+    """A note that the log-probs of a mixture of experts depend on the batch; none for other models."""
     if not mixes_experts(read_config(spec)):
         return ()
     return (
@@ -124,7 +124,7 @@ def _repeats(spec: ModelSpec) -> tuple[str, ...]:
     )
 
 
-def _faults_of(
+def _try_model(
     spec: ModelSpec,
     pool: PoolSpec,
     backend: str,

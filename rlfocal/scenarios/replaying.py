@@ -64,7 +64,7 @@ class Replay:
     difference: Difference
     """The difference in accuracy, paired by document."""
     right_to_wrong: int
-    """The number of right answers that became wrong; the next two fields count other changes."""
+    """The number of right answers that became wrong; the next field counts the reverse."""
     wrong_to_right: int
     wrong_to_other: int
     """The number of wrong answers that became another wrong answer, or none."""

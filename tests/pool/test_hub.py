@@ -304,6 +304,6 @@ def test_mixtures_of_experts_are_known_by_their_configuration() -> None:
     """Their page says that repeats differ."""
     mixtures = {model.model for model in load_pool("lab").models if mixes_experts(read_config(model))}
     assert mixtures == {"lab-mixtral"}
-    assert {model.model for model in load_pool("lab").models if adding._repeats(model)} == mixtures
+    assert {model.model for model in load_pool("lab").models if adding._note_experts(model)} == mixtures
     assert mixes_experts({"text_config": {"num_experts": 8}})
     assert not mixes_experts({"num_experts": None})

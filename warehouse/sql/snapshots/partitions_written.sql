@@ -1,4 +1,4 @@
--- The partitions of which a commit wrote answers.
+-- The partitions of which a commit wrote or deleted answers.
 SELECT c.model, c.benchmark, c.task
 FROM warehouse.table_changes('choice_logprobs', $snapshot, $snapshot) AS c
 UNION
