@@ -48,11 +48,11 @@ def extraction(
 ) -> None:
     """Compare our engines with lm-eval's backends: the same model and documents, in one process.
 
-    Five-shot questions of more than 500 tokens with single-token and with five-word choices, ten sampled
-    passes of prompts ten times as long as the answer, and choices after each of four traces, beside lm-eval's
-    two runs: traces, then choices. `computed` counts the prompt tokens actually computed,
-    `unique` the distinct ones, with each shared prefix counted once; `max Δ` is the largest difference in a
-    choice's log-likelihood, `argmax` the share of questions on which the same choice wins.
+    Five-shot questions of more than 500 tokens have single-token or five-word choices. Prompts ten times as
+    long as the answer are sampled ten times. Choices are scored after each of four traces, for which lm-eval
+    needs two runs. `computed` counts the prompt tokens actually computed, `unique` the distinct ones, with
+    each shared prefix counted once. `max Δ` is the largest difference in a choice's log-likelihood, `argmax`
+    the share of questions on which the same choice wins.
     """
     from benchmarks.speed.extraction import bench_extraction
 
@@ -300,8 +300,8 @@ def training(
 ) -> None:
     """Compare environment steps per second, updates included, with the released algorithm's loop.
 
-    The loop answers one query at a time with autograd on throughout, computes all eight terms of its weighted
-    metric (or only the two with a non-zero weight) and records no stack traces.
+    The loop answers one query at a time, with autograd on throughout, and records no stack traces. It
+    computes all eight terms of its weighted metric, or only the two with a non-zero weight.
     """
     from benchmarks.speed.training import bench_training
 

@@ -1,8 +1,8 @@
 """`python -m benchmarks.fallback`: how often a policy that is no better decides, and how often a better one.
 
 Four policies answer documents at random, so that the truth is known. The later ones differ from the first on
-a share of the documents. By column, each of them is as good as the first, each is a point worse, or the
-second alone is better, by three and by six points.
+a share of the documents. In the first column each of them is as good as the first policy, and in the second
+a point worse. In the last two the second policy alone is better, by three and by six points.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLICY_NAMES = ("first", "second", "third", "fourth")
 def share_of_climbs(gains: tuple[float, ...], n: int, differ: float, draws: int = N_DRAWS) -> float:
     """The share of fits in which another policy than the first decides.
 
-    `gains`: what each policy is ahead of the first. `differ`: the share of documents on which it differs.
+    `gains`: how far each policy is ahead of the first. `differ`: the share of documents on which it differs.
     """
     rng = np.random.default_rng(0)
     climbs = 0

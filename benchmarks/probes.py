@@ -112,8 +112,8 @@ def find_truth(case: Case) -> Truth:
 
 
 class Draw(NamedTuple):
-    """The errors of a probe of n documents and of n random ones, whether its intervals contain the truth, and
-    the outcome of a probe that ends at a clear verdict."""
+    """The errors of a probe of n documents and of n random ones, and whether its intervals contain the truth.
+    `asked` and `verdict` are of a probe that ends at a clear verdict."""
 
     gain: float
     gain_at_random: float

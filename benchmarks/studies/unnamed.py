@@ -1,8 +1,8 @@
 """The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
 
 On train, the log-linear ensemble is cross-fitted: each document's logits are of one that did not see it. From
-these and the models' own distributions, a regression tells how likely the pool's answer is right, and how
-likely the likeliest choice that no model named is. On test, the latter is answered where it is likelier. The
+these and the models' own distributions, a regression estimates how likely two answers are right: the pool's,
+and the likeliest choice that no model named. On test, the latter is answered where it is likelier. The
 control learns the same from labels that were shuffled over train's documents.
 """
 

@@ -89,8 +89,8 @@ def cross_fit(
 ) -> Floats:
     """(T, C) the distribution of each document's true slot, by ensembles fitted without the document's fold.
 
-    One ensemble serves all documents. Each of the `tasks` (T,) has its own where that raises the likelihood
-    of held-out labels by far, as where models' scores have another scale in each task.
+    One ensemble serves all documents, or each of the `tasks` (T,) has its own: if ensembles by task raise the
+    likelihood of held-out labels by far. They do where models' scores have another scale in each task.
     """
     fold = _draw_folds(tasks)
 

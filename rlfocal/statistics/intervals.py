@@ -267,9 +267,9 @@ class _Error:
     def reach(self, level: float) -> float:
         """The distance from the estimate that the truth exceeds in a share `level` of cases at most.
 
-        The seeds' part gets Student's factor for its degrees of freedom as its share of the variance nears 1
-        / (1 + 4 / df), by the share's fourth power; below that, the units' factor. The shape was chosen by
-        coverage, computed for 1, 2, 4 and 9 degrees of freedom and every ratio of the two variances.
+        From a share of 1 / (1 + 4 / df) of the variance, the seeds' part gets Student's factor for its `df`
+        degrees of freedom. Below, it nears the units' factor by the share's fourth power. This shape was
+        chosen by coverage, computed for a `df` of 1, 2, 4 and 9 and every ratio of the two variances.
         """
         if self.unit_freedom < 1:
             return inf

@@ -251,12 +251,11 @@ def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | No
 def order_by_gain(
     rows: Dataset, models: Sequence[int], config: SequentialConfig, places: int | None = None
 ) -> list[int]:
-    """The models after the first of `models`, ordered by greedy forward selection; the first is the only one
-    that most documents ask.
+    """`models` by greedy forward selection after the first of them, the only one that most documents ask.
 
-    Selection ends once `places` are filled; the other models follow as given. The next model is the first
-    whose log-linear ensemble with those before gives held-out labels the highest log-likelihood, or one
-    within a standard error of it. Otherwise the choice of folds would decide.
+    The ensemble of the next model and those before it is log-linear. It gives held-out labels the highest
+    log-likelihood, or one within a standard error of it; of several such models, the first is next.
+    Otherwise the choice of folds would decide. Once `places` are filled, the other models follow as given.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
