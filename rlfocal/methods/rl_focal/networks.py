@@ -199,8 +199,7 @@ class LogLinearCore(nn.Module):
         return logits
 
     def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
-        """The ridge penalty, a weighted sum of squares of distances from the centre; half of it is the
-        negative log prior."""
+        """The ridge penalty, a weighted sum of squared distances from the centre; losses add all of it."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.expand(*ridges))[:, None]
         moved = self.weight if self.centre is None else self.weight - self.centre
