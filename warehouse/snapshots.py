@@ -165,7 +165,7 @@ def diff(
                 raise unknown_name("benchmark", benchmark, benchmarks, f"snapshots {before} and {after}")
         given = {"benchmark": benchmark, "full": full, "low": low}
         macro, compare = opened.connection.extract_statements(script("snapshots/changed_partitions"))
-        opened.connection.execute(script("snapshots/low_precision"))
+        opened.connection.execute(script("snapshots/comparison"))
         opened.connection.execute(macro)
         opened.connection.execute(compare, given)
         unchanged = opened.rows("SELECT count(*) FROM temp.changed WHERE change = 'same'")[0][0]

@@ -1,8 +1,8 @@
 """Whether a member of a pool still answers as before, from a few documents that are asked again.
 
 Documents are drawn where a small change would show first: where the model's two best choices, or its samples,
-are nearly even. Noise explains what `diff` allows (`rlfocal.upkeep.drift`). Sampled answers are compared by
-shuffling a document's old and new ones.
+are nearly even. Noise explains what `diff` allows (`rlfocal.upkeep.changes`). Sampled answers are compared
+by shuffling a document's old and new ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rlfocal.base import options
 from rlfocal.base.arrays import Floats
@@ -29,27 +28,19 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.running.probing import Batch, ask_documents
 from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.new_model.batches import (
-    VERDICT_ERROR_RATE,
-    count_drawn,
-    draw_batch,
-    number_documents,
-    report_share,
-    store_estimates,
-)
+from rlfocal.new_model import batches
 from rlfocal.new_model.model_record import limit_of_others
 from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from rlfocal.statistics.sampling import Strata, StratifiedSample, double, stratify
-from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, Limits, exceeds
+from rlfocal.upkeep import changes
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
 FIRST_ASKED_SHARE, MAX_ASKED_SHARE = 0.001, 0.01
 """The shares of a benchmark's documents that are asked first, and at most."""
 MIN_FIRST_DOCUMENTS, MIN_ALL_DOCUMENTS = 16, 64
-N_SHUFFLES = 999
 
 
 @dataclass(frozen=True)
@@ -72,10 +63,8 @@ class Recheck:
     """The change of the accuracy on all documents, as a fraction, with its 95 % interval."""
     seconds: float
     paid: float | None
-
-    @property
-    def verdict(self) -> str:
-        return f"changed: {self.changed}" if self.changed else "as before"
+    verdict: str
+    """As before, or which answers changed; unclear where chance explains what is past the limit."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class Rechecker:
     probe_id: str
     benchmark: str
     model: str
-    limits: Limits
+    limits: changes.Limits
     samples: int | None
     """The number of texts behind a choice's share, where a service gives no log-probs; None where it does."""
 
@@ -107,52 +96,44 @@ class Rechecker:
         n, answered = self.compare(warehouse)
         sizes = plan_sizes(len(data))
         left = [size for size in sizes if size > n]
-        if not left or (n and self.find_change(answered, len(sizes))):
+        if not left or (n and self.judge(answered, len(sizes))[1] == "changed"):
             return {}
-        return draw_batch(data, strata, left[0])
+        return batches.draw_batch(data, strata, left[0])
 
     def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
         """The number of documents that are drawn and asked; and the old and the new answers to each."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
-        answered = warehouse.query(script("queries/answered_again"), about).to_pylist()
-        place = number_documents(data)
-        for row in answered:
-            row["row"] = place[row["task"], row["doc_id"]]
+        warehouse.connection.execute(script("snapshots/comparison"))
+        stored = warehouse.query(script("queries/answered_again"), about).to_pylist()
+        place = batches.number_documents(data)
+        answered = [row | {"row": place[row["task"], row["doc_id"]]} for row in stored]
         answered.sort(key=lambda row: row["row"])
-        return count_drawn(strata, np.array([row["row"] for row in answered], dtype=np.int64)), answered
+        rows = np.array([row["row"] for row in answered], dtype=np.int64)
+        return batches.count_drawn(strata, rows), answered
 
-    def find_change(self, answered: Sequence[dict[str, Any]], looks: int) -> str | None:
-        """What differs by more than noise explains; None if nothing does.
+    def judge(self, answered: Sequence[dict[str, Any]], looks: int) -> tuple[str, changes.ChangeVerdict]:
+        """What is compared, log-probs or answers, and whether it changed by more than noise explains.
 
-        By chance, it is something in a share VERDICT_ERROR_RATE of so many looks together.
+        By chance alone, one of so many looks finds a change in a share VERDICT_ERROR_RATE of cases.
         """
-        level, n = VERDICT_ERROR_RATE / looks, len(answered)
-        if self.samples is None and answered[0]["moved"] is not None:
-            n_moved = sum(bool(row["moved"]) for row in answered)
-            return "log-probs" if exceeds(n_moved, n, self.limits.moved, level) else None
+        level = batches.VERDICT_ERROR_RATE / looks
+        if self.samples is None and (n := sum(row["n_choices"] or 0 for row in answered)):
+            n_beyond = sum(row["n_beyond"] or 0 for row in answered)
+            return "log-probs", changes.judge_share(n_beyond, n, self.limits.moved, level)
         if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in answered):
-            flipped = sum(row["flipped"] for row in answered)
-            return "answers" if exceeds(flipped, n, self.limits.flipped, level) else None
-        return "answers" if shuffled_p_value(*self._counts(answered)) < level else None
+            flipped = [row["flipped"] for row in answered]
+            return "answers", changes.judge_share(sum(flipped), len(flipped), self.limits.flipped, level)
+        is_past = changes.shuffled_p_value(map(self._count_answers, answered)) < level
+        return "answers", "changed" if is_past else "unchanged"
 
-    def _counts(self, answered: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
-        """For each document, how often each of its answers was given, before and now."""
-        before, now = [], []
-        for row in answered:
-            if row["moved"] is not None:
-                times = self.samples or 1
-                each = [np.round(np.exp(row[name]) * times) for name in ("shares_before", "shares_now")]
-            else:
-                given = [*(row["given_before"] or ()), *(row["given_now"] or ())]
-                kinds = np.array(list(dict.fromkeys(given)), dtype=object)
-                each = [
-                    np.array([(row[name] or []).count(kind) for kind in kinds], dtype=np.float64)
-                    for name in ("given_before", "given_now")
-                ]
-            before.append(each[0])
-            now.append(each[1])
-        return before, now
+    def _count_answers(self, row: dict[str, Any]) -> Floats:
+        """(2, K) how often each of a document's answers was given, before and now."""
+        if row["n_choices"] and self.samples:
+            return np.round(np.exp([row["shares_before"], row["shares_now"]]) * self.samples)
+        given = [row["given_before"] or [], row["given_now"] or []]
+        kinds = list(dict.fromkeys(given[0] + given[1]))
+        return np.array([[side.count(kind) for kind in kinds] for side in given], dtype=np.float64)
 
 
 def plan_sizes(n_docs: int) -> tuple[int, ...]:
@@ -160,25 +141,6 @@ def plan_sizes(n_docs: int) -> tuple[int, ...]:
     first = min(n_docs, max(MIN_FIRST_DOCUMENTS, ceil(FIRST_ASKED_SHARE * n_docs)))
     last = min(n_docs, max(MIN_ALL_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs)))
     return double(first, last)
-
-
-def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
-    """How often old and new answers to each document, shuffled, differ by at least as much in all.
-
-    Each array (K,) has the counts of a document's K different answers. The difference is the sum over
-    documents of the absolute differences of their shares.
-    """
-    rng, drawn = np.random.default_rng(0), np.zeros(N_SHUFFLES)
-    observed = 0.0
-    for old, new in zip(before, now, strict=True):
-        n_old, n_new = int(old.sum()), int(new.sum())
-        if not n_old or not n_new:
-            continue
-        observed += float(np.abs(old / n_old - new / n_new).sum())
-        total = (old + new).astype(np.int64)
-        again = rng.multivariate_hypergeometric(total, n_old, size=N_SHUFFLES)
-        drawn += np.abs(again / n_old - (total - again) / n_new).sum(axis=1)
-    return float(1 + (drawn >= observed - 1e-9).sum()) / (1 + N_SHUFFLES)
 
 
 @checked
@@ -212,40 +174,37 @@ def ask_again(
         engine,
         recheck,
         jobs=default_jobs(engine),
-        on_progress=on_progress and report_share(on_progress, model, most),
+        on_progress=on_progress and batches.report_share(on_progress, model, most),
     )
     with open_warehouse(warehouse) as opened:
         data, strata = recheck.strata(opened)
         n, answered = recheck.compare(opened)
-        changed = recheck.find_change(answered, len(plan_sizes(len(data))))
+        compared, verdict = recheck.judge(answered, len(plan_sizes(len(data))))
         sample = StratifiedSample(strata, np.array([row["row"] for row in answered]))
-        effect = sample.estimate_rare(
-            np.array([row["effect"] for row in answered], dtype=np.float64), np.zeros(len(data))
-        )
+        effects = np.array([row["effect"] for row in answered], dtype=np.float64)
+        effect = sample.estimate_rare(effects, np.zeros(len(data)))
         took = "SELECT sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?"
         [(seconds, paid)] = opened.rows(took, [recheck.probe_id])
-        moved = None if answered[0]["moved"] is None else sum(row["moved"] for row in answered)
+        moved = [row["n_beyond"] > 0 for row in answered if row["n_choices"]]
         result = Recheck(
             recheck.probe_id,
             model,
             benchmark,
             n,
             len(data),
-            changed,
-            moved,
+            compared if verdict == "changed" else None,
+            sum(moved) if moved else None,
             sum(row["flipped"] for row in answered),
             (effect.value, *effect.interval()),
             seconds,
             paid,
+            "as before" if verdict == "unchanged" else f"{verdict}: {compared}",
         )
         about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
         row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
-        of = {"benchmark": [benchmark] * len(answered)} | {
-            name: [document[name] for document in answered] for name in ("task", "doc_id")
-        }
-        chances = pa.table(of | {"probability": strata.probabilities(n)[sample.rows]})
-        estimates = [row | {"metric": "change", "other": ""}]
-        store_estimates(opened, recheck.probe_id, model, estimates, chances)
+        chances = batches.tabulate_chances(data, sample.rows, strata.probabilities(n)[sample.rows])
+        row |= {"metric": "change", "other": ""}
+        batches.store_estimates(opened, recheck.probe_id, model, [row], chances)
     return result
 
 
@@ -264,49 +223,39 @@ def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec,
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
     benchmarks = {b.name for pool_spec in pools for b in pool_spec.benchmarks}
     if benchmark not in benchmarks:
-        raise unknown_name(
-            "benchmark", benchmark, benchmarks, f"pool {pool!r}" if pool else "the known pools"
-        )
+        where = f"pool {pool!r}" if pool else "the known pools"
+        raise unknown_name("benchmark", benchmark, benchmarks, where)
     for pool_spec in pools:
         for spec in pool_spec.models:
-            if spec.model == model and (pool or benchmark in {b.name for b in pool_spec.benchmarks}):
+            if spec.model == model and benchmark in {b.name for b in pool_spec.benchmarks}:
                 return pool_spec.choose(None, [benchmark]), spec
     where = f"pool {pool!r}" if pool else f"any pool with benchmark {benchmark!r}; --pool names its file"
-    raise unknown_name(
-        "model", model, [spec.model for pool_spec in pools for spec in pool_spec.models], where
-    )
+    models = [spec.model for pool_spec in pools for spec in pool_spec.models]
+    raise unknown_name("model", model, models, where)
 
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
     """The probe of these answers to begin or to continue: the first without a verdict."""
-    warehouse.connection.execute(script("snapshots/low_precision"))
-    stored = warehouse.query(
-        "SELECT extraction_id, has_low_precision(settings, backend) AS is_low, evidence, "
-        "settings->>'samples' AS samples FROM extractions "
-        "WHERE (model, benchmark) = (?, ?) ORDER BY extraction_id",
-        [model, benchmark],
-    ).to_pylist()
+    warehouse.connection.execute(script("snapshots/comparison"))
+    [(stored, is_low, samples, is_choices, number)] = warehouse.rows(
+        "SELECT list(extraction_id ORDER BY extraction_id), bool_or(has_low_precision(settings, backend)), "
+        "first(coalesce(settings->>'samples', '16') ORDER BY extraction_id) FILTER (evidence = 'samples'), "
+        "EXISTS (FROM choice_logprobs WHERE (model, benchmark) = ($model, $benchmark)), "
+        "(SELECT count(DISTINCT probe_id) FROM probe_estimates "
+        "WHERE metric = 'change' AND (model, benchmark) = ($model, $benchmark)) "
+        "FROM extractions WHERE (model, benchmark) = ($model, $benchmark)",
+        {"model": model, "benchmark": benchmark},
+    )
     if not stored:
         raise InputError(
             f"the warehouse has no answers of {model} to {benchmark}, so nothing to compare with; "
             "`rlfocal add-model --probe` is for new models"
         )
-    is_low = any(row["is_low"] for row in stored)
-    sampled = [int(row["samples"] or 16) for row in stored if row["evidence"] == "samples"]
-    done = (
-        "SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change' AND "
-        "(model, benchmark) = (?, ?)"
-    )
-    [(number,)] = warehouse.rows(done, [model, benchmark])
-    identity = sha256(repr((benchmark, [row["extraction_id"] for row in stored])).encode()).hexdigest()[:12]
-    is_choices = warehouse.rows(
-        "SELECT 1 FROM choice_logprobs WHERE (model, benchmark) = (?, ?) LIMIT 1", [model, benchmark]
-    )
-    samples = sampled[0] if sampled and is_choices else None
+    identity = sha256(repr((benchmark, stored)).encode()).hexdigest()[:12]
     return Rechecker(
         f"{model}-again{number + 1}-{identity}",
         benchmark,
         model,
-        LOW_PRECISION_LIMITS if is_low else FULL_PRECISION_LIMITS,
-        samples,
+        changes.LOW_PRECISION_LIMITS if is_low else changes.FULL_PRECISION_LIMITS,
+        int(samples) if samples and is_choices else None,
     )

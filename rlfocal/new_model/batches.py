@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rlfocal.base.arrays import Ints
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.request import Progress
 from rlfocal.data.dataset import Dataset
 from rlfocal.extraction.running.events import ProbeBatch
@@ -58,6 +58,12 @@ def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Prob
         on_progress(f"probe {model}", min(1.0, (before + done) / most))
 
     return report
+
+
+def tabulate_chances(data: Dataset, rows: Ints, chances: Floats) -> pa.Table:
+    """The documents at `rows` of a benchmark with the probability with which each was drawn."""
+    of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
+    return pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances})
 
 
 def store_estimates(

@@ -32,6 +32,7 @@ from rlfocal.new_model.batches import (
     number_documents,
     report_share,
     store_estimates,
+    tabulate_chances,
 )
 from rlfocal.new_model.copies import ErrorCorrelation, PairedAnswers, count_common_errors, most_like
 from rlfocal.new_model.model_record import limit_of_others
@@ -337,9 +338,8 @@ def _assess(
         kept = np.isin(rows, design.strata.draw(n))
         assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
         paired_answers.append(_pair_answers(data, model, rows, answers))
-        of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
         chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
-        drawn.append(pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances}))
+        drawn.append(tabulate_chances(data, rows, chances))
     return assessments, paired_answers, pa.concat_tables(drawn)
 
 

@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
-from scipy.special import bdtrc
-
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL, count_noun
 from rlfocal.extraction.engines.hardware import HARDWARE_FACTS
 from rlfocal.statistics.intervals import paired_counts
+from rlfocal.upkeep.changes import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, Limits, judge_share
 from warehouse import Warehouse
 from warehouse.locations import Location
 from warehouse.scripts import script
@@ -23,33 +22,6 @@ from warehouse.store import PartitionKey
 
 MAX_ROWS_LISTED = 30
 """The most rows of a table of partitions; those past a limit come first."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much may differ in one partition. Noise explains these shares; more counts unless it is chance."""
-
-    logprob: float
-    """How much the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
-    moved: float
-    """The share of choices whose log-prob may differ by more than `logprob`."""
-    flipped: float
-    """The share of documents that may get another prediction."""
-    texts: float
-    """The share of sampled texts that may differ."""
-
-
-FULL_PRECISION_LIMITS = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
-"""The limits for float32.
-
-Other batches move log-probs by some 1e-4, so ten times that is allowed and never more. Probabilities that
-move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts.
-"""
-LOW_PRECISION_LIMITS = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
-"""The limits for bfloat16, float16 and quantised models.
-
-Rounding alone moves a log-prob by hundredths, and changes some sampled token of nearly every text.
-"""
 
 
 @dataclass(frozen=True)
@@ -180,12 +152,6 @@ def have_answers_changed(warehouse: Warehouse, snapshot: int) -> bool:
     return any(number > snapshot and answers for number, answers, *_ in commits)
 
 
-def exceeds(count: int, n: int, share: float, level: float) -> bool:
-    """Whether `count` of `n` exceeds what this share explains: by chance, that is true less often than
-    `level`."""
-    return count > share * n and float(bdtrc(count - 1, n, share)) < level
-
-
 def headline(drift: Drift) -> str:
     """The comparison in one sentence."""
     difference = drift.difference
@@ -276,13 +242,15 @@ def _find_exceeded_limits(partition: PartitionDifference, thresholds: Thresholds
     limits = thresholds.low if partition.low_precision else thresholds.full
     choices, texts = partition.logprobs, partition.texts
     accuracy = paired_counts(partition.n_shared, partition.became_right, partition.became_wrong)
-    past = {
-        "logprobs": choices and exceeds(choices.n_beyond, choices.n, limits.moved, level),
-        "texts": texts and exceeds(texts.n_changed, texts.n, limits.texts, level),
-        "flipped": exceeds(partition.flipped, partition.n_shared, limits.flipped, level),
-        "accuracy": abs(accuracy.mean) > thresholds.accuracy and accuracy.p_value < level,
+    shares = {
+        "logprobs": choices and (choices.n_beyond, choices.n, limits.moved),
+        "texts": texts and (texts.n_changed, texts.n, limits.texts),
+        "flipped": (partition.flipped, partition.n_shared, limits.flipped),
     }
-    return [name for name, is_past in past.items() if is_past]
+    past = [name for name, share in shares.items() if share and judge_share(*share, level) == "changed"]
+    if abs(accuracy.mean) > thresholds.accuracy and accuracy.p_value < level:
+        past.append("accuracy")
+    return past
 
 
 def _moves(partition: PartitionDifference) -> tuple[str, str]:

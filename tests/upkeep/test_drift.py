@@ -24,14 +24,12 @@ from support.rows import (
 )
 
 from rlfocal.base.errors import InputError
+from rlfocal.upkeep.changes import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, judge_share
 from rlfocal.upkeep.drift import (
-    FULL_PRECISION_LIMITS,
-    LOW_PRECISION_LIMITS,
     Drift,
     Thresholds,
     drift_between,
     drift_since,
-    exceeds,
     find_snapshot_before_extraction,
     upgrades,
 )
@@ -282,9 +280,10 @@ def test_exceeding_is_more_than_chance(count: int, more: int, percent: int) -> N
     n, share = count + more + 1, percent / 100
     p_value = sum(comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(count, n + 1))
     if abs(p_value - 0.05) > 1e-9:
-        assert exceeds(count, n, share, 0.05) == (count > share * n and p_value < 0.05)
-    assert not exceeds(0, n, share, 0.05)
-    assert exceeds(count, n, 0.0, 1e-9) == (count > 0)
+        verdict = ("changed" if p_value < 0.05 else "unclear") if count > share * n else "unchanged"
+        assert judge_share(count, n, share, 0.05) == verdict
+    assert judge_share(0, n, share, 0.05) == "unchanged"
+    assert judge_share(count, n, 0.0, 1e-9) == ("changed" if count else "unchanged")
 
 
 def test_noise_of_many_partitions_raises_no_alarm() -> None:
@@ -295,7 +294,7 @@ def test_noise_of_many_partitions_raises_no_alarm() -> None:
         n = rng.integers(20, 500, 1000)
         flips = rng.binomial(n, LOW_PRECISION_LIMITS.flipped)
         alarms += any(
-            exceeds(int(count), int(of), LOW_PRECISION_LIMITS.flipped, 0.05 / 1000)
+            judge_share(int(count), int(of), LOW_PRECISION_LIMITS.flipped, 0.05 / 1000) == "changed"
             for count, of in zip(flips, n, strict=True)
             if count > 2 * LOW_PRECISION_LIMITS.flipped * of
         )

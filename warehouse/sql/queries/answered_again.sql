@@ -1,11 +1,11 @@
--- What a model said to each document that a probe ($probe_id) asked it again, then and now. moved: whether a choice's
--- log-prob differs by more than $allowed nats, for n tokens by the root of n times as much; NULL for free answers.
+-- What a model said to each document that a probe ($probe_id) asked it again, then and now. n_beyond: how many of its
+-- n_choices changed by more than is allowed, which for a token is $allowed nats; both are NULL for free answers.
 -- shares_before, shares_now: the log-probs of a document's choices; given_before, given_now: the answers of its passes.
 WITH moves AS (
     SELECT
-        a.task, a.doc_id, bool_or(
-            abs(a.said.logprob - c.logprob) > $allowed * sqrt(greatest(coalesce(c.n_tokens, 1), 1))
-        ) AS moved,
+        a.task, a.doc_id, count(*) AS n_choices, count(*) FILTER (
+            abs(logprob_change(c.logprob, a.said.logprob)) > allowed_change($allowed, c.n_tokens)
+        ) AS n_beyond,
         list(c.logprob ORDER BY c.choice) AS shares_before, list(a.said.logprob ORDER BY c.choice) AS shares_now
     FROM (SELECT p.*, unnest(p.choices) AS said FROM probe_answers AS p WHERE p.probe_id = $probe_id) AS a
     JOIN choice_logprobs AS c
@@ -20,7 +20,7 @@ given AS (
     GROUP BY ALL
 )
 SELECT
-    p.task, p.doc_id, m.moved, m.shares_before, m.shares_now, g.answers AS given_before,
+    p.task, p.doc_id, m.n_choices, m.n_beyond, m.shares_before, m.shares_now, g.answers AS given_before,
     list_transform(p.passes, lambda s: s.answer) AS given_now,
     coalesce(n.prediction IS DISTINCT FROM o.prediction OR n.answer IS DISTINCT FROM o.answer, true) AS flipped,
     coalesce(n.correct, false)::INT - coalesce(o.correct, false)::INT AS effect

@@ -12,8 +12,7 @@ shared AS (
 moves AS (
     SELECT
         model, benchmark, task,
-        CASE WHEN a.logprob = b.logprob THEN 0 ELSE a.logprob - b.logprob END AS difference,
-        c.allowed * sqrt(greatest(coalesce(a.n_tokens, 1), 1)) AS allowed
+        logprob_change(b.logprob, a.logprob) AS difference, allowed_change(c.allowed, a.n_tokens) AS allowed
     FROM before.choice_logprobs AS b
     JOIN warehouse.choice_logprobs AS a USING (model, benchmark, task, doc_id, choice)
     JOIN answered AS c USING (model, benchmark, task)
@@ -65,14 +64,9 @@ documents AS (
     FROM graded AS g
     GROUP BY ALL
 ),
-shown_before AS (
-    SELECT s.model, s.benchmark, s.task, count(s.correct) AS n, avg(s.correct::INT) AS accuracy
-    FROM said_before AS s
-    GROUP BY ALL
-),
-shown_after AS (
-    SELECT s.model, s.benchmark, s.task, count(s.correct) AS n, avg(s.correct::INT) AS accuracy
-    FROM said_after AS s
+shown AS (
+    SELECT s.said, s.model, s.benchmark, s.task, count(s.correct) AS n, avg(s.correct::INT) AS accuracy
+    FROM (SELECT 'before' AS said, * FROM said_before UNION ALL SELECT 'after' AS said, * FROM said_after) AS s
     GROUP BY ALL
 )
 SELECT
@@ -82,8 +76,8 @@ SELECT
     coalesce(d.became_wrong, 0) AS became_wrong, b.accuracy AS accuracy_before, a.accuracy AS accuracy_after
 FROM changed AS c
 LEFT JOIN documents AS d USING (model, benchmark, task)
-LEFT JOIN shown_before AS b USING (model, benchmark, task)
-LEFT JOIN shown_after AS a USING (model, benchmark, task)
+LEFT JOIN (FROM shown WHERE said = 'before') AS b USING (model, benchmark, task)
+LEFT JOIN (FROM shown WHERE said = 'after') AS a USING (model, benchmark, task)
 LEFT JOIN logprobs AS l USING (model, benchmark, task)
 LEFT JOIN texts AS t USING (model, benchmark, task)
 ORDER BY c.benchmark, c.task, c.model;
