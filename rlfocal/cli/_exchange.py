@@ -21,7 +21,8 @@ from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import Comparison, Scale, import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED_PRICES, import_prices
-from rlfocal.exchange.imports.rows import CheckedRows, Split
+from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.source import Split
 from warehouse import open_warehouse
 
 SplitBy = Annotated[

@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import Document, HopelessError, SamplingSettings,
 from rlfocal.extraction.engines import chat, service
 from rlfocal.extraction.engines.chat_answers import Token, Usage, logprobs_from_tokens
 from rlfocal.extraction.engines.payments import Payments
-from rlfocal.extraction.engines.service import read
+from rlfocal.extraction.engines.server_responses import read
 from rlfocal.pool import ModelSpec
 
 TOP: dict[str, float | None] = {"A": -0.1, "B": -3.0, "C": -4.0}

@@ -33,7 +33,8 @@ from rlfocal.extraction.engines.openai import (
     echoed_scores,
     prompt_scores,
 )
-from rlfocal.extraction.engines.service import PassingError, Service, good_answer, why_unanswered
+from rlfocal.extraction.engines.server_responses import PassingError, good_answer, why_unanswered
+from rlfocal.extraction.engines.service import Service
 from rlfocal.extraction.engines.tokens import ContextWindow, PromptEncoder
 from rlfocal.pool import ModelSpec
 

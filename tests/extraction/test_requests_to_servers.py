@@ -17,14 +17,8 @@ from support.stub_server import Reply, stub_server
 
 from rlfocal.extraction.engine import HopelessError, UnansweredError
 from rlfocal.extraction.engines import service
-from rlfocal.extraction.engines.service import (
-    PassingError,
-    Service,
-    bill_nothing,
-    end_of,
-    good_answer,
-    why_unanswered,
-)
+from rlfocal.extraction.engines.server_responses import PassingError, end_of, good_answer, why_unanswered
+from rlfocal.extraction.engines.service import Service, bill_nothing
 
 
 @pytest.fixture(autouse=True)

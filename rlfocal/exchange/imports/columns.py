@@ -10,7 +10,7 @@ import duckdb
 
 from rlfocal.exchange.imports.faults import count
 from rlfocal.exchange.imports.reading.tables import RawTable, plain_name
-from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
+from rlfocal.exchange.imports.source import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
 
 _COLUMN_ALIASES = {
     "benchmark": "dataset benchmark_name",

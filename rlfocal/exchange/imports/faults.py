@@ -50,6 +50,12 @@ def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
     return int(row[0]) if row else 0
 
 
+def list_names(scratch: duckdb.DuckDBPyConnection, column: str) -> tuple[str, ...]:
+    """The different values of a column of `scores`, in order."""
+    named = f"SELECT DISTINCT {column} FROM scores WHERE {column} IS NOT NULL ORDER BY 1"
+    return tuple(name for (name,) in scratch.execute(named).fetchall())
+
+
 def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[str], str | None]) -> None:
     """Creates the table `canonical`: answers and gold answers in the form in which they are compared."""
     answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import count_noun
-from rlfocal.exchange.imports.rows import DOC_COLUMNS, SCORE_COLUMNS, OnProgress, Source
+from rlfocal.exchange.imports.source import DOC_COLUMNS, SCORE_COLUMNS, OnProgress, Source
 from warehouse.comparison import Rule, normalise
 
 _ARROW_TYPES = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}

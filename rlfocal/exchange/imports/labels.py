@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
-from rlfocal.exchange.imports.rows import KEY_COLUMNS
+from rlfocal.exchange.imports.source import KEY_COLUMNS
 from warehouse import Warehouse
 from warehouse.corrections import correct_labels
 from warehouse.limits import memory_settings

@@ -24,7 +24,8 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, OnProgress, Split, title_source
+from rlfocal.exchange.imports.rows import Importer
+from rlfocal.exchange.imports.source import OnProgress, Split, title_source
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPT_SCHEMA
 from rlfocal.pool import Benchmark, load_benchmarks

@@ -16,14 +16,10 @@ from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.graded import report_progress
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.tables import Frame, RawTable, load_table, open_table, plain_name
-from rlfocal.exchange.imports.rows import (
-    Importer,
-    OnProgress,
-    Source,
-    Split,
-)
+from rlfocal.exchange.imports.rows import Importer
 from rlfocal.exchange.imports.shapes import load_shapes
 from rlfocal.exchange.imports.solutions import read_solutions
+from rlfocal.exchange.imports.source import OnProgress, Source, Split
 from warehouse.comparison import Rule
 from warehouse.writing import MODEL_COLUMNS
 

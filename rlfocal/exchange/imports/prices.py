@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import read_table
-from rlfocal.pool.specs import check_token_price
+from rlfocal.pool.fields import check_token_price
 from warehouse import Warehouse
 
 SHIPPED_PRICES = Path(__file__).with_name("prices.csv")

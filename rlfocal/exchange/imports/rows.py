@@ -5,14 +5,12 @@ A scratch DuckDB holds the rows as two tables, `docs` and `scores`, with a numbe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from functools import partial, update_wrapper
-from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -27,48 +25,27 @@ from rlfocal.exchange.imports.faults import (
     count,
     keep_other_units,
     list_faults,
+    list_names,
     make_canonical_answers,
 )
 from rlfocal.exchange.imports.plausibility import note_implausible
+from rlfocal.exchange.imports.source import Source
+from rlfocal.exchange.imports.stored import (
+    check_stored,
+    compare_as_stored,
+    measure_as_stored,
+    number_as_stored,
+    split_as_stored,
+)
 from rlfocal.statistics.homogeneity import Share, count_shares, describe, find_differences
 from warehouse import Warehouse, writing
-from warehouse.comparison import MAX_ANSWER_LENGTH, Rule, normalise
+from warehouse.comparison import Rule
 from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
 
-KEY_COLUMNS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
-DOC_COLUMNS = KEY_COLUMNS | {
-    "label": "BIGINT",
-    "question": "VARCHAR",
-    "choices": "VARCHAR[]",
-    "gold": "VARCHAR",
-    "split": "VARCHAR",
-    # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
-    "doc_hash": "VARCHAR",
-    "confidential": "BOOLEAN",
-    "prompt_hash": "VARCHAR",
-    "source_id": "VARCHAR",  # the document's name in the source, where doc_id is only its row
-}
-SCORE_COLUMNS = KEY_COLUMNS | {
-    "model": "VARCHAR",
-    "choice_logprobs": "DOUBLE[]",
-    "answer": "VARCHAR",
-    "pass": "BIGINT",
-    "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
-    "is_greedy": "BOOLEAN[]",
-    "choice_tokens": "BIGINT[]",
-    "n_tokens": "BIGINT",
-    "n_prompt_tokens": "BIGINT",
-}
 P = ParamSpec("P")
-Split = Literal["hash", "first"]
-"""Which documents of a task are train where the file has no split: those drawn by a hash of their ids, or the
-first."""
 SourceT = TypeVar("SourceT", bound="Source")
-OnProgress = Callable[[float], None] | None
-"""A function that is called with the share of rows that has been read, 0 to 1."""
-
 BATCH_DOCS = 500_000
 """Documents whose answers are written at once. Answers of many more do not fit into memory together."""
 
@@ -135,53 +112,6 @@ class ImportReport:
         return "\n".join(lines)
 
 
-@dataclass
-class Source(ABC):
-    """A source of rows, and the facts that are stored beside them."""
-
-    kind: str
-    """The import's name, as in `rlfocal import KIND`."""
-    title: str
-    """The files or folders that a message about all rows names."""
-    allow_missing: bool
-    left: list[str] = field(default_factory=list)
-    """A sentence for everything else that is left out, with the reason."""
-    notes: list[str] = field(default_factory=list)
-    settings: dict[str, str] = field(default_factory=dict)
-    details: dict[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
-    """Further settings of a partition; `n_whole` among them is how many documents its task has."""
-    facts: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Rows of the tables `benchmarks` and `tasks`, by the table's name. A None leaves the stored value."""
-    models: pa.Table | None = None
-    """Rows of the table `models`, which replace stored ones."""
-    prompts: pa.Table | None = None
-    """Rows of the table `prompts`. Stored prompts stay as they are."""
-    rule: Rule = Rule.DEFAULT
-    """How answers are compared."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Models' names in the warehouse, by the names of their files or their names there."""
-    columns: list[str] = field(default_factory=list)
-    """A sentence for each given table: what its columns were taken as."""
-    ids_are_texts: bool = False
-    """Whether documents are identified by source_id or question; doc_id is then only a position."""
-    differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By benchmark, sentences on unused columns that differ between train and test by more than chance."""
-    are_logs: bool = False
-    """Whether scores are log-likelihoods of texts after one prompt."""
-    are_probabilities: bool = False
-    """Whether scores were given as probabilities."""
-    in_order: bool = False
-    """Whether the first documents of each task are train; if not, a hash of their ids draws them."""
-
-    @abstractmethod
-    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes the tables `docs` and `scores`. Raises InputError if there is nothing to import."""
-
-    @abstractmethod
-    def place(self, row: int, table: str) -> str:
-        """The words that name the place of a row of `docs` or `scores` in a message."""
-
-
 class Importer(Generic[P, SourceT]):
     """An import: it writes what its source holds in one transaction, or nothing; repeating it is a no-op."""
 
@@ -218,12 +148,7 @@ class CheckedRows:
 
         Raises InputError if a document is not the one stored under its number.
         """
-        if self.source.ids_are_texts:
-            _number_as_stored(self.scratch, self.source, warehouse)
-        _compare_as_stored(self.scratch, self.source, warehouse)
-        _measure_as_stored(self.scratch, self.source, warehouse)
-        if not self.source.in_order:
-            _split_as_stored(self.scratch, self.source, warehouse)
+        self._follow_stored(warehouse)
         self.source.notes += note_implausible(
             self.scratch, are_logs=self.source.are_logs, are_probabilities=self.source.are_probabilities
         )
@@ -240,11 +165,26 @@ class CheckedRows:
             with warehouse.transaction("describe models"):
                 writing.put_models(warehouse.connection, self.source.models)
         n_replaced = sum(_key(partition) in fingerprints for partition in new)
-        for benchmark in _names(self.scratch, "benchmark") if new else ():
-            found = find_differences(count_shares(warehouse, benchmark, _names(self.scratch, "model")))
+        for benchmark in list_names(self.scratch, "benchmark") if new else ():
+            found = find_differences(count_shares(warehouse, benchmark, list_names(self.scratch, "model")))
             note = describe(benchmark, [*self.source.differs.get(benchmark, ()), *map(str, found)])
             self.source.notes += [note] if note else []
         return _report(self.scratch, len(new), n_replaced, self.source)
+
+    def _follow_stored(self, warehouse: Warehouse) -> None:
+        """Numbers, compares and splits documents as the version that stored them did."""
+        scratch, source = self.scratch, self.source
+        if source.ids_are_texts and number_as_stored(scratch, warehouse):
+            _prepare(scratch, source)
+        if source.rule is Rule.DEFAULT and (earlier := compare_as_stored(scratch, warehouse)):
+            _prepare(scratch, source)
+            note = "compared as the stored answers are, without signs and brackets at the ends of texts"
+            source.notes.append(f"{', '.join(earlier)}: {note}")
+        if earlier := measure_as_stored(scratch, warehouse, source.rule):
+            note = "compared as the stored answers are, so that other units are right, too"
+            source.notes.append(f"{', '.join(earlier)}: {note}")
+        if not source.in_order and split_as_stored(scratch, warehouse):
+            _prepare(scratch, source)
 
     def _compare_columns(self) -> None:
         """Adds a note on unused columns that differ between train and test, because they are not stored."""
@@ -253,11 +193,6 @@ class CheckedRows:
             of_benchmarks[benchmark].append(Share(*share))
         differing = {name: [*map(str, find_differences(of))] for name, of in of_benchmarks.items()}
         self.source.differs = {name: texts for name, texts in differing.items() if texts}
-
-
-def title_source(paths: Sequence[str | Path]) -> str:
-    """The title of a source of several files or folders."""
-    return ", ".join(map(str, paths))
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
@@ -298,90 +233,9 @@ def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
     scratch.execute(script("imports/prepare"), {"rule": rule})
 
 
-def _compare_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Compares answers to stored documents as the version that stored them did.
-
-    Earlier versions dropped signs and brackets at the ends of a text.
-    """
-    if source.rule is not Rule.DEFAULT:
-        return
-    stored = warehouse.query(
-        "SELECT benchmark, task, doc_id, gold FROM docs WHERE label IS NULL AND list_contains(?, benchmark)",
-        [list(_names(scratch, "benchmark"))],
-    )
-    if not stored.num_rows:
-        return
-    scratch.register("stored_golds", stored)
-    differing = scratch.execute(
-        "SELECT DISTINCT d.given, s.gold, s.benchmark FROM documents AS d "
-        "JOIN stored_golds AS s USING (benchmark, task, doc_id) WHERE d.gold <> s.gold"
-    ).fetchall()
-    scratch.unregister("stored_golds")
-    earlier = {name for given, gold, name in differing if normalise(given, keeps_ends=False) == gold}
-    if earlier:
-        scratch.execute("DROP TABLE canonical")
-        make_canonical_answers(scratch, partial(normalise, keeps_ends=False))
-        _prepare(scratch, source)
-        source.notes.append(
-            f"{', '.join(sorted(earlier))}: compared as the stored answers are, without signs and brackets "
-            "at the ends of texts"
-        )
-
-
-def _measure_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Grades new answers in another unit than their gold's as earlier versions did, where these stored some
-    as right."""
-    golds = scratch.execute(
-        "SELECT DISTINCT benchmark, task, doc_id, given FROM documents SEMI JOIN other_units USING (given)"
-    ).to_arrow_table()
-    if not golds.num_rows:
-        return
-    warehouse.connection.register("new_golds", golds)
-    stored = warehouse.rows(
-        "SELECT DISTINCT p.benchmark, n.given, p.text, p.answer FROM answer_passes AS p "
-        "JOIN new_golds AS n USING (benchmark, task, doc_id) JOIN docs AS d USING (benchmark, task, doc_id) "
-        f"WHERE p.answer = d.gold AND length(p.text) <= {MAX_ANSWER_LENGTH}"
-    )
-    warehouse.connection.unregister("new_golds")
-    earlier = sorted({name for name, gold, text, form in stored if source.rule.canonical(text, gold) != form})
-    if earlier:
-        scratch.execute("DELETE FROM other_units")
-        source.notes.append(
-            f"{', '.join(earlier)}: compared as the stored answers are, so that other units are right, too"
-        )
-
-
-def _split_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Keeps stored documents in train or test, unless the import says otherwise."""
-    stored = warehouse.query(
-        "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
-        [list(_names(scratch, "benchmark"))],
-    )
-    if stored.num_rows and count(scratch, "SELECT count(*) FROM docs WHERE split IS NULL"):
-        scratch.register("stored_splits", stored)
-        scratch.execute("INSERT INTO known_splits FROM stored_splits")
-        scratch.unregister("stored_splits")
-        _prepare(scratch, source)
-
-
-def _number_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
-    """Gives documents their stored numbers, because they may come in another order than in earlier
-    imports."""
-    stored = warehouse.query(
-        "SELECT benchmark, task, source_id, min(doc_id) AS doc_id FROM docs WHERE source_id IS NOT NULL "
-        "AND list_contains(?, benchmark) GROUP BY ALL HAVING count(*) = 1",
-        [list(_names(scratch, "benchmark"))],
-    )
-    if stored.num_rows:
-        scratch.register("stored_ids", stored)
-        scratch.execute(script("imports/number_as_stored"))
-        scratch.unregister("stored_ids")
-        _prepare(scratch, source)
-
-
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
     """Renames models to their names in the warehouse."""
-    there = _names(scratch, "model")
+    there = list_names(scratch, "model")
     if names:  # all at once, or two that change places would become one
         scratch.register("renamed", pa.table({"before": list(names), "after": list(names.values())}))
         scratch.execute("UPDATE scores SET model = after FROM renamed WHERE model = before")
@@ -431,7 +285,7 @@ def _write(
                 records = [_record(p, source) for p in batch]
                 writing.put_partitions(warehouse.connection, rows, records)
         if not source.allow_missing:
-            _check_stored(warehouse, new)
+            check_stored(warehouse, new)
 
 
 def _want(scratch: duckdb.DuckDBPyConnection, partitions: list[dict[str, Any]]) -> None:
@@ -475,18 +329,6 @@ def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
     }
 
 
-def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
-    """Raises InputError if a task now has more documents than its stored answers cover."""
-    warehouse.connection.register("imported", pa.Table.from_pylist(new))
-    uneven = warehouse.connection.execute(script("imports/uneven_partition")).fetchone()
-    warehouse.connection.unregister("imported")
-    if uneven is not None:
-        raise InputError(
-            "{0}/{1} has {4} documents now, but model {2} in the warehouse covers {3} of them. Import the "
-            "same documents for every model, or record the gap with --allow-missing".format(*uneven)
-        )
-
-
 def _report(
     scratch: duckdb.DuckDBPyConnection, n_written: int, n_replaced: int, source: Source
 ) -> ImportReport:
@@ -494,8 +336,8 @@ def _report(
         "SELECT benchmark, model, count(*) FROM gaps GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return ImportReport(
-        benchmarks=_names(scratch, "benchmark"),
-        models=_names(scratch, "model"),
+        benchmarks=list_names(scratch, "benchmark"),
+        models=list_names(scratch, "model"),
         n_docs=count(scratch, "SELECT count(*) FROM documents"),
         n_scores=count(scratch, "SELECT count(*) FROM scores"),
         n_written=n_written,
@@ -508,13 +350,4 @@ def _report(
         notes=tuple(source.notes),
         n_replaced=n_replaced,
         columns=tuple(source.columns),
-    )
-
-
-def _names(scratch: duckdb.DuckDBPyConnection, column: str) -> tuple[str, ...]:
-    return tuple(
-        n
-        for (n,) in scratch.execute(
-            f"SELECT DISTINCT {column} FROM scores WHERE {column} IS NOT NULL ORDER BY 1"
-        ).fetchall()
     )

@@ -26,7 +26,7 @@ from rlfocal.exchange.imports.reading.tables import (
     plain_name,
     type_columns,
 )
-from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
+from rlfocal.exchange.imports.source import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
 from warehouse.scripts import quote
 
 _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}

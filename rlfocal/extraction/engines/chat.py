@@ -35,7 +35,8 @@ from rlfocal.extraction.engines.chat_answers import (
     names_of,
 )
 from rlfocal.extraction.engines.payments import Bill, Payments
-from rlfocal.extraction.engines.service import BUSY_SECONDS, Content, Service, address_of, options_of, read
+from rlfocal.extraction.engines.server_responses import read
+from rlfocal.extraction.engines.service import BUSY_SECONDS, Content, Service, address_of, options_of
 from rlfocal.extraction.recording import log
 from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator,
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.answers import strip_reasoning
 from rlfocal.extraction.engine import Document, MissingAnswer
-from rlfocal.extraction.engines.service import end_of, read, why_unanswered
+from rlfocal.extraction.engines.server_responses import end_of, read, why_unanswered
 from warehouse.alignment import LOGPROB_ROUNDING
 
 MAX_CHOICE_CHARACTERS = 16

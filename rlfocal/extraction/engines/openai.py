@@ -25,6 +25,7 @@ from rlfocal.extraction.engine import (
     empty_sample,
 )
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.server_responses import end_of, read, why_unanswered
 from rlfocal.extraction.engines.service import (
     BUSY_SECONDS,
     Answer,
@@ -32,10 +33,7 @@ from rlfocal.extraction.engines.service import (
     Service,
     address_of,
     bill_nothing,
-    end_of,
     options_of,
-    read,
-    why_unanswered,
 )
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of

@@ -20,7 +20,7 @@ from rlfocal.extraction.engines.hardware import vllm_facts
 from rlfocal.extraction.engines.heads import head_setting
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
-from rlfocal.extraction.engines.service import end_of, why_unanswered
+from rlfocal.extraction.engines.server_responses import end_of, why_unanswered
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import Tokenization, open_tokenizer
 from rlfocal.extraction.engines.tokens import ContextWindow, EncodedDocument, PromptEncoder, Tokens
