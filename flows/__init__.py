@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import check
+from rlfocal.extraction import PoolRequest
 from warehouse.locations import locate
-
-if TYPE_CHECKING:
-    from rlfocal.pool import PoolSpec
 
 REPORT_FILE = Path(".rlfocal") / "report.html"
 """The report of the default warehouse."""
@@ -30,19 +27,12 @@ PREFECT_SETTINGS = {
 
 
 @dataclass(frozen=True)
-class RegenerationRequest:
+class RegenerationRequest(PoolRequest):
     """A request for a regeneration: a pool to extract, to train and evaluate on, and to report."""
 
-    pool: options.Pool
     location: str | Path | None = None
     """The warehouse, as `open_warehouse` takes it."""
     _: KW_ONLY
-    models: options.Models = None
-    benchmarks: options.Benchmarks = None
-    backend: options.Backend = None
-    limit: options.Limit = None
-    datasets: options.Datasets = None
-    jobs: options.Jobs = None
     minutes_per_model: options.Minutes = None
     stop_if_slower: options.StopIfSlower = False
     gpu_hours: options.GPUHours = None
@@ -51,12 +41,6 @@ class RegenerationRequest:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
-
-    def load_pool(self) -> PoolSpec:
-        """Reads the pool, with only the requested models and benchmarks. Raises InputError."""
-        from rlfocal.pool import load_pool  # here, as the command line's help must not wait for it
-
-        return load_pool(self.pool).choose(self.models, self.benchmarks)
 
 
 def report_path(warehouse: str | Path | None) -> Path:

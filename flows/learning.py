@@ -10,10 +10,9 @@ from flows import report_path
 from flows.support.pages import keep_published, last_published, publish_boards, report_line, report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
-from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
-from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.fitting import TrainingReport
 from rlfocal.evaluation.fitting import train as train_now
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -25,36 +24,16 @@ from warehouse import open_warehouse
 
 @flow(name="train", flow_run_name="train {method} on {benchmark}", persist_result=False)
 @with_final_state
-def train(
-    benchmark: options.Benchmark,
-    method: options.Trained = RL_FOCAL[0],
-    models: options.Models = None,
-    seeds: options.Seeds = 3,
-    per: options.Per = "benchmark",
-    snapshot: options.Snapshot = None,
-    force: bool = False,
-    tensorboard: options.Tensorboard = False,
-    warehouse: Place = None,
-) -> TrainingReport:
+@takes(TrainingRequest)
+def train(request: TrainingRequest, warehouse: Place = None) -> TrainingReport:
     """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. Trained agents are reused.
 
     Args:
         force: Train again what is trained already.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        report = train_now(
-            opened,
-            benchmark,
-            method=method,
-            models=models,
-            seeds=seeds,
-            per=per,
-            snapshot=snapshot,
-            force=force,
-            tensorboard=tensorboard,
-            on_progress=report_progress,
-        )
-    lines = [f"# {method} on {benchmark}", "", f"{report}.", ""]
+        report = train_now(opened, **vars(request), on_progress=report_progress)
+    lines = [f"# {request.method} on {request.benchmark}", "", f"{report}.", ""]
     lines += [f"- `{path}`" for path in report.checkpoints]
     create_markdown_artifact(key="train-checkpoints", markdown="\n".join(lines))
     return report

@@ -11,7 +11,9 @@ from flows.support.pages import report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.errors import RunError
+from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
+from rlfocal.new_model import AdditionRequest
 from rlfocal.new_model.adding import add_model as add_now
 from rlfocal.new_model.page import Newcomer
 from rlfocal.pool import ModelSpec
@@ -19,14 +21,9 @@ from rlfocal.pool import ModelSpec
 
 @flow(name="add-model", flow_run_name="add {entry.model} to {pool}", persist_result=False)
 @with_final_state
+@takes(AdditionRequest)
 def add_model(
-    entry: ModelSpec,
-    pool: options.Pool,
-    backend: options.Backend = None,
-    limit: options.LimitOfOthers = None,
-    datasets: options.Datasets = None,
-    force: options.EvenIfImplausible = False,
-    warehouse: Place = None,
+    entry: ModelSpec, pool: options.Pool, request: AdditionRequest, warehouse: Place = None
 ) -> Newcomer:
     """Check a model's entry, try it, add it to a pool, run the pool's benchmarks, and say what it brings.
 
@@ -39,17 +36,8 @@ def add_model(
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"{entry.model.replace('/', '-')}.yaml"
         file.write_text(json.dumps(entry.model_dump(exclude_unset=True)))  # JSON is YAML
-        page = add_now(
-            pool,
-            file,
-            warehouse=warehouse,
-            backend=backend,
-            limit=limit,
-            datasets=datasets,
-            force=force,
-            on_progress=report_progress,
-            say=get_run_logger().info,
-        )
+        say = get_run_logger().info
+        page = add_now(pool, file, **vars(request), warehouse=warehouse, on_progress=report_progress, say=say)
     create_markdown_artifact(key="add-model", markdown=page.to_markdown())
     if page.missing:
         n = count_noun(len(page.missing), "partition")

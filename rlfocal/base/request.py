@@ -42,9 +42,9 @@ def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
 
 
 def takes(
-    request: Callable[..., Any], without: Collection[str] = (), **annotations: Any
+    request: type[Any], without: Collection[str] = (), **annotations: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Lets a function whose first parameter is a request be called with the request's fields in its place.
+    """Lets a function that has a request as a parameter be called with the request's fields in its place.
 
     `request`: the class. `without`: fields that are not taken. `annotations`: those of fields that a command
     reads in another way. Commands and forms are made of the signature.
@@ -59,17 +59,17 @@ def takes(
 
     def enter(function: Callable[..., Result]) -> Callable[..., Result]:
         own = get_type_hints(function, include_extras=True)
-        _, *others = signature(function).parameters.values()
-        whole = signature(function).replace(
-            parameters=[*fields, *(each.replace(annotation=own[each.name]) for each in others)],
-            return_annotation=own.get("return"),
-        )
+        [place] = [name for name in signature(function).parameters if own[name] is request]
+        parameters: list[Parameter] = []
+        for name, each in signature(function).parameters.items():
+            parameters += fields if name == place else [each.replace(annotation=own[name])]
+        whole = signature(function).replace(parameters=parameters, return_annotation=own.get("return"))
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Result:
             given = whole.bind(*args, **kwargs).arguments
             asked = {name: given.pop(name) for name in names & given.keys()}
-            return function(request(**asked), **given)
+            return function(**{place: request(**asked)}, **given)
 
         call.__signature__ = whole  # type: ignore[attr-defined]
         call.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base import options
-from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import Option
 from rlfocal.base.request import takes
 from rlfocal.base.tables import Table
@@ -18,7 +17,7 @@ from rlfocal.base.wording import MISSING_CELL, decimal, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import All, print_everything, print_verdicts, progress_bars
-from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
@@ -26,17 +25,8 @@ if TYPE_CHECKING:
 
 
 @command("train", "Learn and compare")
-def train(
-    benchmark: options.Benchmark,
-    method: options.Trained = RL_FOCAL[0],
-    models: options.Models = None,
-    seeds: options.Seeds = 3,
-    per: options.Per = "benchmark",
-    snapshot: options.Snapshot = None,
-    tensorboard: options.Tensorboard = False,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+@takes(TrainingRequest, without=("force",))
+def train(request: TrainingRequest, warehouse: Location = None, as_json: Json = False) -> None:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
     Use it to get checkpoints for a router or for `replay`. Use `evaluate` to learn how good they are: it
@@ -46,19 +36,9 @@ def train(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:
-        report = train_now(
-            opened,
-            benchmark,
-            method=method,
-            models=models,
-            seeds=seeds,
-            per=per,
-            snapshot=snapshot,
-            tensorboard=tensorboard,
-            on_progress=on_progress,
-        )
+        report = train_now(opened, **vars(request), on_progress=on_progress)
     lines = [*map(str, report.checkpoints), str(report)]
-    if tensorboard:
+    if request.tensorboard:
         lines.append(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
     show_result(report, "\n".join(lines), as_json=as_json)
 

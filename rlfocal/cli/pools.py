@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,8 @@ from rlfocal.cli.support.progress import (
     print_verdicts,
     progress_bars,
 )
+from rlfocal.extraction import ExtractionRequest
+from rlfocal.new_model import AdditionRequest
 
 if TYPE_CHECKING:
     from flows.summaries import Summary
@@ -118,27 +120,8 @@ def _run(request: RegenerationRequest, backend: str) -> Summary:
 
 
 @command("extract", "Run a pool of LLMs")
-def extract(
-    pool: options.Pool,
-    models: options.Models = None,
-    benchmarks: options.Benchmarks = None,
-    backend: options.Backend = None,
-    limit: options.Limit = None,
-    datasets: options.Datasets = None,
-    jobs: options.Jobs = None,
-    replace_documents: Annotated[
-        bool,
-        Option(
-            "If a task's documents changed, drop all models' answers to the old ones (earlier snapshots keep "
-            "them)."
-        ),
-    ] = False,
-    unconditional: options.Unconditional = False,
-    stop_if_slower: options.StopIfSlower = False,
-    gpu_hours: options.GPUHours = None,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+@takes(ExtractionRequest)
+def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Json = False) -> None:
     """Run every benchmark on every model of a pool, and commit the answers. Nothing is trained.
 
     Use it where the GPUs are, or to query answers in SQL. `regenerate` extracts, then trains and reports.
@@ -148,23 +131,10 @@ def extract(
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
     from rlfocal.extraction.running.runner import extract as extract_now
-    from rlfocal.pool import load_pool
 
-    chosen = load_pool(pool).choose(models, benchmarks)
+    chosen = request.load_pool()
     with extraction_bars(chosen) as on_progress:
-        report = extract_now(
-            chosen,
-            warehouse,
-            backend=backend,
-            limit=limit,
-            datasets=datasets,
-            jobs=jobs,
-            replace_documents=replace_documents,
-            unconditional=unconditional,
-            stop_if_slower=stop_if_slower,
-            gpu_hours=gpu_hours,
-            on_progress=on_progress,
-        )
+        report = extract_now(location=warehouse, on_progress=on_progress, **vars(request))
 
     def show() -> None:
         print_extracted(len(report.committed), report.n_skipped)
@@ -177,6 +147,7 @@ def extract(
 
 
 @command("add-model", "Run a pool of LLMs")
+@takes(AdditionRequest)
 def add_model(
     pool: Annotated[str, typer.Argument(help=POOL_HELP, autocompletion=completion.pools)],
     entry: Annotated[
@@ -185,10 +156,7 @@ def add_model(
             help="YAML with model, hf_repo (of a service's: served), params_b and other keys of a pool entry."
         ),
     ],
-    backend: options.Backend = None,
-    limit: options.LimitOfOthers = None,
-    datasets: options.Datasets = None,
-    force: options.EvenIfImplausible = False,
+    request: AdditionRequest,
     probe: Annotated[
         str | None,
         Option(
@@ -217,12 +185,12 @@ def add_model(
     with a few hundred documents; their answers are kept, and not asked for again once the model joins.
     """
     if probe is not None:
-        refused = {"--limit": limit is not None, "--force": force, "--output": output}
+        refused = {"--limit": request.limit is not None, "--force": request.force, "--output": output}
         if given := [name for name, is_given in refused.items() if is_given]:
             raise InputError(
                 f"a probe adds no model, so {given[0]} has no meaning with --probe; leave it out"
             )
-        _probe_newcomer(pool, entry, _documents(probe), backend, datasets, warehouse, as_json=as_json)
+        _probe_newcomer(pool, entry, _documents(probe), request, warehouse, as_json=as_json)
         return
     from rich.console import Console
 
@@ -230,16 +198,9 @@ def add_model(
     from rlfocal.new_model.adding import add_model as add_now
 
     with progress_bars() as on_progress:
+        say = partial(typer.echo, err=True)
         newcomer = add_now(
-            pool,
-            entry,
-            warehouse=warehouse,
-            backend=backend,
-            limit=limit,
-            datasets=datasets,
-            force=force,
-            on_progress=on_progress,
-            say=partial(typer.echo, err=True),
+            pool, entry, **vars(request), warehouse=warehouse, on_progress=on_progress, say=say
         )
     page = output or report_path(warehouse).with_name(f"{newcomer.model}.md")
     write_file(page, newcomer.to_markdown())
@@ -265,33 +226,26 @@ def _documents(probe: str) -> int | None:
 
 
 def _probe_newcomer(
-    pool: str,
-    entry: str,
-    n: int | None,
-    backend: options.Backend,
-    datasets: str | None,
-    warehouse: str | None,
-    *,
-    as_json: bool,
+    pool: str, entry: str, n: int | None, request: AdditionRequest, warehouse: str | None, *, as_json: bool
 ) -> None:
     from rich.console import Console
 
     from rlfocal.new_model.page import probe_sentences, worth_table
     from rlfocal.new_model.probe import probe_newcomer
 
+    where: dict[str, Any] = {
+        "warehouse": warehouse, "backend": request.backend, "datasets": request.datasets
+    }  # fmt: skip
     with progress_bars() as on_progress:
-        probe = probe_newcomer(
-            pool, entry, n=n, warehouse=warehouse, backend=backend, datasets=datasets, on_progress=on_progress
-        )
+        probe = probe_newcomer(pool, entry, n=n, on_progress=on_progress, **where)
     if as_json:
         print_json(probe)
         return
     Console().print(worth_table(f"{probe.model} for pool {probe.pool}", probe.assessments))
-    given = {"--warehouse": warehouse, "--backend": backend, "--datasets": datasets}
-    options = [word for name, value in given.items() if value for word in (name, value)]
-    where = ["--warehouse", warehouse] if warehouse else []
-    command = shlex.join(["rlfocal", "add-model", pool, entry, *options])
-    typer.echo("\n".join(probe_sentences(probe, command, shlex.join(["rlfocal", "sql", *where]))))
+    given = [word for name, value in where.items() if value for word in (f"--{name}", value)]
+    command = shlex.join(["rlfocal", "add-model", pool, entry, *given])
+    place = given[:2] if warehouse else []
+    typer.echo("\n".join(probe_sentences(probe, command, shlex.join(["rlfocal", "sql", *place]))))
 
 
 @command("probe", "Run a pool of LLMs")

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from rlfocal.base import options
-from rlfocal.base.names import import_when_used
+from rlfocal.base.names import RL_FOCAL, import_when_used
 from rlfocal.base.request import Progress, check
 
 if TYPE_CHECKING:
@@ -59,3 +59,17 @@ class EvaluationRequest:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """A request for the agents of one of RL-Focal's methods. The fields are parameters of `train`."""
+
+    benchmark: options.Benchmark
+    method: options.Trained = RL_FOCAL[0]
+    models: options.Models = None
+    seeds: options.Seeds = 3
+    per: options.Per = "benchmark"
+    snapshot: options.Snapshot = None
+    force: bool = False
+    tensorboard: options.Tensorboard = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlfocal.base import options
 from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
@@ -25,3 +27,13 @@ __getattr__ = import_when_used(
         "remove_model": "rlfocal.new_model.adding",
     },
 )
+
+
+@dataclass(frozen=True)
+class AdditionRequest:
+    """How a new model is added to a pool. The fields are parameters of `add_model`."""
+
+    backend: options.Backend = None
+    limit: options.LimitOfOthers = None
+    datasets: options.Datasets = None
+    force: options.EvenIfImplausible = False
