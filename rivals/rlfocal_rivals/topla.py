@@ -14,7 +14,6 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
-from rlfocal.methods.constant_pools import can_afford
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
@@ -103,7 +102,7 @@ class Topla(MethodBase):
         n, largest = len(train.models), most_affordable(train.prices, budget)
 
         def value(teams: Bools) -> Floats:
-            fit = (teams.sum(axis=1) >= 2) & can_afford(teams, train.prices, budget)
+            fit = (teams.sum(axis=1) >= 2) & budget.covers(teams, train.prices)
             values = np.full(len(teams), _UNFIT_FITNESS)
             values[fit] = fitness(train, teams[fit], self.focal_weight, self.size_penalty)
             return values
@@ -297,4 +296,4 @@ def most_affordable(prices: Floats, budget: Budget) -> int:
     """The size of the largest pool that the budget can pay for."""
     cheapest_first = np.argsort(prices, kind="stable")
     largest = np.tri(len(prices), dtype=np.bool_)[:, np.argsort(cheapest_first, kind="stable")]
-    return int(can_afford(largest, prices, budget).sum())
+    return int(budget.covers(largest, prices).sum())

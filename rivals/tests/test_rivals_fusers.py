@@ -15,7 +15,6 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.constant_pools import can_afford
 from rlfocal.methods.learning.networks import mlp
 from rlfocal_rivals.directions import fit_directions
 from rlfocal_rivals.networks import WeightPolicies, fit_mlps, learn_weights, mlp_of_each, rewards
@@ -73,9 +72,9 @@ def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) ->
 def test_affordable_teams_by_hand() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
-    assert can_afford(pools, prices, Budget(2)).tolist() == [True, True, True, False]
-    assert can_afford(pools, prices, Budget(0.3, "cents")).tolist() == [False, True, False, False]
-    assert can_afford(pools, prices, Budget(np.inf, "cents")).tolist() == [True, True, False, True]
+    assert Budget(2).covers(pools, prices).tolist() == [True, True, True, False]
+    assert Budget(0.3, "cents").covers(pools, prices).tolist() == [False, True, False, False]
+    assert Budget(np.inf, "cents").covers(pools, prices).tolist() == [True, True, False, True]
     most = [
         most_affordable(prices, budget) for budget in map(Budget.parse, ("2.5", "all", "0.3c", "0.05c", "9c"))
     ]

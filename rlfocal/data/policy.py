@@ -277,6 +277,12 @@ class Budget:
         unknown."""
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
+    def covers(self, pools: Bools, prices: Floats) -> Bools:
+        """(P,) whether it pays for each of the pools (P, N); false where a member's price is unknown."""
+        each = np.ones(len(prices)) if self.unit == "models" else prices
+        # Sums of prices are inexact in binary, and a budget may equal one of them.
+        return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= self.amount + 1e-9)
+
     @classmethod
     def parse(cls, text: str) -> Budget:
         """Reads a budget: "4" or "all" in models, "120c" in cents per 1,000 queries.

@@ -134,9 +134,7 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
     assert single is not None
     advice = []
     for budget in budgets:
-        each = budget.costs(teams.data.mean_costs)
-        # Sums of prices are inexact in binary, and a budget may equal one of them.
-        best = teams.choose_best(np.where(teams.pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
+        best = teams.choose_best(budget.covers(teams.pools, teams.data.mean_costs))
         if best is None:
             raise InputError(
                 f"--budget {budget}: no model of {teams.data.benchmark} is that cheap, by known prices"

@@ -80,7 +80,7 @@ class ChosenPool:
 
     def hold_to_budget(self, budget: Budget) -> Policy | None:
         """The best of the tried pools within the budget; None if there is none."""
-        borne = can_afford(self.pools, self.train.mean_costs, budget)
+        borne = budget.covers(self.pools, self.train.mean_costs)
         if not borne.any():
             return None
         best = np.where(borne, self.accuracies, -1.0).argmax()
@@ -100,13 +100,6 @@ def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
 def accuracy_on(documents: Dataset, policy: Policy) -> float:
     """The share of documents that a policy answers right."""
     return float(documents.is_right(decide(policy, documents).predictions).mean())
-
-
-def can_afford(pools: Bools, prices: Floats, budget: Budget) -> Bools:
-    """(P,) whether the budget can pay for each of the pools (P, N); false if a member's price is unknown."""
-    each = np.ones(pools.shape[1]) if budget.unit == "models" else prices
-    # Sums of prices are inexact in binary, and a budget may equal one of them.
-    return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
 
 
 FusionT = TypeVar("FusionT", bound=PoolFusion)
