@@ -156,13 +156,7 @@ class Warehouse:
         Keep the block short: other writers wait for it (readers never do). Transactions do not nest. Raises
         DiskFullError if the warehouse's disk is full.
         """
-        self.check_writable()
-        with (
-            writing_to(self.location.folder),
-            asking_store(for_writing=True),
-            write_lock(self.location, self.connection),
-        ):
-            self._renew_secret()
+        with self.upkeep():
             self.connection.execute("BEGIN")
             self._writing = True
             try:

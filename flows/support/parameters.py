@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -19,6 +18,7 @@ from pydantic import Field
 from flows.support.deploying import check_checkout
 from flows.support.pages import IncompleteError, sentence
 from rlfocal.base import options
+from rlfocal.base.environment import set_variables
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import describe_error
 from rlfocal.base.options import Option
@@ -83,14 +83,8 @@ def secret_kept(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if given is None or without_password(given) == given:
         yield dict(parameters)
         return
-    before = os.environ.get(WAREHOUSE_VARIABLE)
-    os.environ[WAREHOUSE_VARIABLE] = given
-    try:
+    with set_variables({WAREHOUSE_VARIABLE: given}):
         yield {**parameters, "warehouse": None}
-    finally:
-        del os.environ[WAREHOUSE_VARIABLE]
-        if before is not None:
-            os.environ[WAREHOUSE_VARIABLE] = before
 
 
 def check_no_password(warehouse: str | None) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlfocal.base import options
+from rlfocal.base.environment import set_variables
 from rlfocal.base.options import Option
 from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import command
@@ -20,7 +19,8 @@ from rlfocal.cli.support.progress import progress_bars
 if TYPE_CHECKING:
     from rlfocal.extraction.plan import Plan
 
-OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
+"""Variables that keep Hugging Face's libraries offline, if they are set before these are imported."""
 
 
 @command("plan", "Run a pool of LLMs")
@@ -65,7 +65,7 @@ def plan(
     if check:
         _check(pool, models, benchmarks, backend, limit, datasets, gpu, as_json=as_json)
         return
-    with _stay_offline():
+    with set_variables(OFFLINE):
         from rlfocal.extraction.estimate import find_gpu
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
@@ -163,21 +163,6 @@ def _check(
         typer.echo(f"{count_noun(len(faults), 'fault')} of {count_noun(len(checks), 'model')}")
 
     show_result({"entries": checks, "faults": faults}, show, as_json=as_json, is_failure=bool(faults))
-
-
-@contextmanager
-def _stay_offline() -> Iterator[None]:
-    """Keeps Hugging Face's libraries offline, if they are imported inside the block."""
-    before = {name: os.environ.get(name) for name in OFFLINE_VARIABLES}
-    os.environ.update(dict.fromkeys(OFFLINE_VARIABLES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 COUNT_FIELDS = ("partitions", "present", "documents", "requests")

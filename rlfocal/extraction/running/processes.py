@@ -20,6 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from time import monotonic, sleep
 from typing import Any, Self
 
+from rlfocal.base.environment import set_variables
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.gpus import Lease, Placement, restrict_to
 from rlfocal.extraction.running.events import explain, explain_kill, explain_timeout
@@ -317,8 +318,7 @@ def _die_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def _fork_servers_environment() -> Iterator[None]:
+def _fork_servers_environment() -> contextlib.AbstractContextManager[None]:
     """Sets the environment so that a fork server started inside ends with this process, and imports nothing
     from the working directory.
 
@@ -326,17 +326,7 @@ def _fork_servers_environment() -> Iterator[None]:
     Up to Python 3.12 it also takes a user's warehouse.py or datasets.py there for the module that it should
     import.
     """
-    asked = {FORK_SERVER_OWNER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ.get(name) for name in asked}
-    os.environ.update(asked)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return set_variables({FORK_SERVER_OWNER: str(os.getpid()), "PYTHONSAFEPATH": "1"})
 
 
 def _end_with(owner: int) -> None:
