@@ -11,10 +11,12 @@ import typer
 from rlfocal.base import options
 from rlfocal.base.environment import set_variables
 from rlfocal.base.options import Option
+from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.extraction import PoolRequest
 
 if TYPE_CHECKING:
     from rlfocal.extraction.plan import Plan
@@ -24,13 +26,9 @@ OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_
 
 
 @command("plan", "Run a pool of LLMs")
+@takes(PoolRequest, without=("jobs",))
 def plan(
-    pool: options.Pool,
-    models: options.Models = None,
-    benchmarks: options.Benchmarks = None,
-    backend: options.Backend = None,
-    limit: options.Limit = None,
-    datasets: options.Datasets = None,
+    request: PoolRequest,
     unconditional: options.Unconditional = False,
     gpu: Annotated[str, Option("H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
@@ -63,36 +61,30 @@ def plan(
     benchmark's own tasks (`include_path`), their Python runs.
     """
     if check:
-        _check(pool, models, benchmarks, backend, limit, datasets, gpu, as_json=as_json)
+        _check(request, gpu, as_json=as_json)
         return
     with set_variables(OFFLINE):
         from rlfocal.extraction.estimate import find_gpu
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
-        from rlfocal.pool import load_pool
 
-        chosen = load_pool(pool).choose(models, benchmarks)
+        chosen = request.load_pool()
         made = plan_pool(
             chosen.with_unconditional() if unconditional else chosen,
             warehouse,
-            backend=backend,
+            backend=request.backend,
             gpu=find_gpu(gpu),
             gpus=gpus or len(find_gpus()) or GPUS_OF_A_BOX,
             dollars=gpu_price,
-            limit=limit,
-            datasets=datasets,
+            limit=request.limit,
+            datasets=request.datasets,
         )
     show_result(asdict(made) | {"totals": _add_up(made)}, lambda: _print(made), as_json=as_json)
 
 
 @command("prefetch", "Run a pool of LLMs")
-def prefetch(
-    pool: options.Pool,
-    models: options.Models = None,
-    benchmarks: options.Benchmarks = None,
-    datasets: options.Datasets = None,
-    as_json: Json = False,
-) -> None:
+@takes(PoolRequest, without=("backend", "limit", "jobs"))
+def prefetch(request: PoolRequest, as_json: Json = False) -> None:
     """Download a pool's data sets, tokenizers and weights, before a GPU is paid for.
 
     Needs no GPU. Started again, it continues where it stopped. A model that cannot be had stops no other; the
@@ -101,16 +93,15 @@ def prefetch(
     from rlfocal.base.errors import InputError
     from rlfocal.base.failures import describe_error
     from rlfocal.extraction.tasks import load_tasks
-    from rlfocal.pool import load_pool
     from rlfocal.pool.downloads import download
     from rlfocal.pool.hub import pin_revision
 
-    chosen = load_pool(pool).choose(models, benchmarks)
+    chosen = request.load_pool()
     gigabytes: dict[str, float] = {}
     failures: dict[str, str] = {}
     with progress_bars() as on_progress:
         on_progress("data sets", 0.0)
-        load_tasks(chosen.benchmarks, None, datasets)
+        load_tasks(chosen.benchmarks, None, request.datasets)
         on_progress("data sets", 1.0)
         for model in chosen.models:
             try:
@@ -129,30 +120,20 @@ def prefetch(
     )
 
 
-def _check(
-    pool: str,
-    models: Sequence[str] | None,
-    benchmarks: Sequence[str] | None,
-    backend: str | None,
-    limit: int | None,
-    datasets: str | None,
-    gpu: str,
-    *,
-    as_json: bool,
-) -> None:
+def _check(request: PoolRequest, gpu: str, *, as_json: bool) -> None:
     """Checks every entry; exits with code 1 if an entry, or this machine, has a fault."""
     from rich.console import Console
 
     from rlfocal.extraction.estimate import find_gpu
     from rlfocal.extraction.plan.checking import check_pool, check_table
     from rlfocal.extraction.tasks import load_tasks
-    from rlfocal.pool import load_pool
 
-    chosen = load_pool(pool).choose(models, benchmarks)
+    chosen = request.load_pool()
+    backend = request.backend or chosen.backend
     with progress_bars() as on_progress:
-        tasks = load_tasks(chosen.benchmarks, limit, datasets)
+        tasks = load_tasks(chosen.benchmarks, request.limit, request.datasets)
         checks, faults = check_pool(
-            chosen, tasks, backend=backend or chosen.backend, gpu=find_gpu(gpu), on_progress=on_progress
+            chosen, tasks, backend=backend, gpu=find_gpu(gpu), on_progress=on_progress
         )
     faults += [fault for each in checks for fault in each.faults]
 
