@@ -108,7 +108,7 @@ def _count_comparisons(board: Board) -> int:
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """Prints, for each board, the accuracies, how far methods are above others, and the single models."""
-    console = console or Console()
+    console = Console()
     width = min(console.width, 100)
     for board in boards:
         results, alone = results_table(board), Table("model alone", "accuracy %↑", "± docs↓", "¢/1k↓")
@@ -142,11 +142,11 @@ def print_promises(promises: Sequence[PromiseRecord]) -> None:
     console.print(Text(PROMISE_LEGEND, style="dim"), width=min(console.width, 100))
 
 
-def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
+def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]]) -> None:
     """Prints figures of merit: two tables per board, and one of means over tasks."""
     if not boards:
         return
-    console = console or Console()
+    console = Console()
     for board, merits in boards:
         ours = [s.method for s in board.ours]
         sure = "ECE", "AURC", "acc@80", "cov@5"
@@ -178,7 +178,7 @@ def print_over_tasks(
     """
     if not by_method:
         return
-    console = console or Console()
+    console = Console()
     ours = {s.method for s in board.ours}
     ranked = sorted(by_method.items(), key=lambda item: -item[1].by_documents.mean)
     what = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
@@ -193,10 +193,10 @@ def print_over_tasks(
     console.print(Text(_OVER_TASKS_LEGEND, style="dim"), width=min(console.width, 100))
 
 
-def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:
+def print_budgets(board: Board, curves: Sequence[BudgetCurve]) -> None:
     """Prints accuracy in % and the models asked per document at each budget; a dash where it cannot be
     kept."""
-    console = console or Console()
+    console = Console()
     if not curves:
         console.print(Text("None of these methods can be held to a budget.", style="yellow"))
         return

@@ -53,7 +53,6 @@ def ask_documents(
     choose: Choose,
     *,
     jobs: int = 1,
-    seconds: float | None = None,
     on_progress: Callable[[ProbeBatch | Progress], None] | None = None,
 ) -> int:
     """Asks a model the documents of `tasks` that `choose` names; returns how many it asked.
@@ -92,7 +91,7 @@ def ask_documents(
         [plan.model],
         backend,
         at_once=1,
-        seconds=seconds,
+        seconds=None,
         on_event=report,
     )
     if reason := ended[model.model]:
