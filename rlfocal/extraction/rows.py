@@ -16,6 +16,7 @@ from warehouse.comparison import Rule
 
 UNCONDITIONAL_COLUMN = "unconditional_logprob"
 _KEY_FIELDS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
+_SHARED_FIELDS = [*_KEY_FIELDS, ("model", pa.string())]
 DOC_SCHEMA = pa.schema(
     [
         *_KEY_FIELDS,
@@ -31,8 +32,7 @@ DOC_SCHEMA = pa.schema(
 )
 PROMPT_SCHEMA = pa.schema(
     [
-        *_KEY_FIELDS,
-        ("model", pa.string()),
+        *_SHARED_FIELDS,
         ("prompt", pa.string()),
         ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("continuations", pa.list_(pa.string())),
@@ -40,8 +40,7 @@ PROMPT_SCHEMA = pa.schema(
 )
 CHOICE_SCHEMA = pa.schema(
     [
-        *_KEY_FIELDS,
-        ("model", pa.string()),
+        *_SHARED_FIELDS,
         ("choice", pa.int32()),
         ("token_ids", pa.list_(pa.int32())),
         ("token_logprobs", pa.list_(pa.float32())),
@@ -59,8 +58,7 @@ CHOICE_SCHEMA = pa.schema(
 )
 PASS_SCHEMA = pa.schema(
     [
-        *_KEY_FIELDS,
-        ("model", pa.string()),
+        *_SHARED_FIELDS,
         ("pass", pa.int32()),
         ("text", pa.string()),
         ("answer", pa.string()),
@@ -73,8 +71,7 @@ PASS_SCHEMA = pa.schema(
 
 TRACE_SCHEMA = pa.schema(
     [
-        *_KEY_FIELDS,
-        ("model", pa.string()),
+        *_SHARED_FIELDS,
         ("trace", pa.int32()),
         ("text", pa.string()),
         ("token_ids", pa.list_(pa.int32())),
@@ -84,17 +81,21 @@ TRACE_SCHEMA = pa.schema(
         ("token_logprobs", pa.list_(pa.list_(pa.float32()))),
     ]
 )
-SHARED_COLUMNS = (*(name for name, _ in _KEY_FIELDS), "model")
+SHARED_COLUMNS = tuple(name for name, _ in _SHARED_FIELDS)
 """The columns that all rows of one model and document share; they come first in these tables."""
+
+
+def _shared_cells(task: TaskDocuments, document: Document, model: str | None = None) -> dict[str, Any]:
+    """The cells of SHARED_COLUMNS; without a model, those that name a document."""
+    cells = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
+    return cells if model is None else cells | {"model": model}
 
 
 def doc_rows(task: TaskDocuments) -> pa.Table:
     """Rows of `docs`, one per document."""
     rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
+        _shared_cells(task, document)
+        | {
             "doc_hash": document.doc_hash,
             "question": document.question,
             "choices": list(document.choices) or None,
@@ -116,7 +117,7 @@ def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Tab
     """
     rows = []
     for document, text in zip(task.documents, texts, strict=True):
-        about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
+        about = _shared_cells(task, document)
         continuations = list(document.continuations) or None
         if document.messages is None:
             rows.append(about | {"model": "*", "prompt": document.context, "continuations": continuations})
@@ -137,11 +138,8 @@ def choice_rows(
     here.
     """
     rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "model": model,
+        _shared_cells(task, document, model)
+        | {
             "choice": index,
             "token_ids": None if score.is_partial else score.token_ids,
             "token_logprobs": None if score.is_partial else score.token_logprobs,
@@ -166,11 +164,8 @@ def pass_rows(
 ) -> pa.Table:
     """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
     rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "model": model,
+        _shared_cells(task, document, model)
+        | {
             "pass": index,
             "text": sample.text,
             "answer": None if sample.unanswered else read_answer(sample.text, task, document.given_gold),
@@ -237,11 +232,8 @@ def trace_rows(
 ) -> pa.Table:
     """Rows of `traces` for some documents of the task; `scores` are those of choices after each trace."""
     rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "model": model,
+        _shared_cells(task, document, model)
+        | {
             "trace": index,
             "text": trace.text,
             "token_ids": trace.token_ids,
