@@ -38,7 +38,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     Returns the run ids, one per budget and seed, and those of them that were missing.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
-    run_ids = candidate.run_ids(setup)
+    run_ids = [run.run_id for run in candidate.runs(setup)]
     if not (new := missing_runs(setup, candidate)):
         return run_ids, []
     warehouse.check_writable()  # before hours of fitting, not after

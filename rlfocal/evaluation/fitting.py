@@ -92,19 +92,18 @@ def decide_groups(
     updates: list[Episode] = []
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
-        decided = _decide(policy, test.rows(rows), protocol, failing)
+        documents = test.rows(rows)
+        if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
+            decided = decide_online(policy, documents)
+        else:
+            seen = documents if isinstance(policy, Oracle) else documents.hide_labels()
+            decided = decide(policy, seen, failing)
         rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
         predictions[rows] = decided.predictions
         if decided.probability is not None:
             probability[rows], has_own = decided.probability, True
         updates += decided.updates
     return Decisions(rounds > 0, predictions, rounds, probability if has_own else None, tuple(updates))
-
-
-def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: FailingModels | None) -> Decisions:
-    if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
-        return decide_online(policy, documents)
-    return decide(policy, documents if isinstance(policy, Oracle) else documents.hide_labels(), failing)
 
 
 @dataclass(frozen=True)

@@ -175,10 +175,6 @@ class Candidate:
         budgets = [None, *(setup.budgets if self.has_budgets else ())]
         return [Run(seed=seed, budget=budget, **shared) for budget in budgets for seed in seeds]
 
-    def run_ids(self, setup: Setup) -> list[str]:
-        """The ids of the candidate's runs."""
-        return [run.run_id for run in self.runs(setup)]
-
 
 @dataclass(frozen=True)
 class Run:
