@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import describe_error, explain_failure
-from rlfocal.base.gone import refuse_gone_words
 from rlfocal.cli.support.stopping import stopped_by_signals
 
 
@@ -21,7 +20,6 @@ def _run() -> None:
     from rlfocal.cli.app import app
     from rlfocal.cli.support.commands import run
 
-    refuse_gone_words(sys.argv[1:])
     run(app)
 
 

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.gone import refuse_gone_words
 from rlfocal.base.options import split
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
@@ -142,6 +143,7 @@ def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
         message = error.format_message().rstrip(".")
         if not message:  # there were no arguments, and the help is printed
             sys.exit(error.exit_code)
+        refuse_gone_words(sys.argv[1:])
         context = getattr(error, "ctx", None)
         command = context.command_path if context else name
         raise InputError(f"{message}; `{command} --help` shows how") from error
