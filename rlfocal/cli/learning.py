@@ -146,7 +146,6 @@ def methods(
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
-    from rlfocal.base.tables import Table
     from rlfocal.methods import entries, entry_of
     from rlfocal.report.tables import markdown_methods
 
