@@ -1,7 +1,7 @@
 """Whether a member of a pool still answers as before, from a few documents that are asked again.
 
 Documents are drawn where a small change would show first: where the model's two best choices, or its samples,
-are nearly even. Noise explains what `diff` allows (`rlfocal.upkeep.changes`). Sampled answers are compared
+are nearly even. The limits are those of `diff` (`rlfocal.upkeep.changes`). Sampled answers are compared
 by shuffling a document's old and new ones.
 """
 

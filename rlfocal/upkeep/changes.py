@@ -45,7 +45,7 @@ Rounding alone moves a log-prob by hundredths, and changes some sampled token of
 def judge_share(n_changed: int, n: int, limit: float, level: float) -> ChangeVerdict:
     """Whether `n_changed` of `n` answers exceed the share `limit` that noise explains.
 
-    By chance alone they do less often than `level`. `unclear`: they do, but chance explains it.
+    `changed`: by chance alone they would less often than `level`. `unclear`: they do, but chance explains it.
     """
     if n_changed <= limit * n:
         return "unchanged"

@@ -47,7 +47,7 @@ from warehouse.store import PartitionKey
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
 BATCH_DOCS = 500_000
-"""Documents whose answers are written at once. Answers of many more do not fit into memory together."""
+"""About so many documents are written at once. Answers of many more do not fit into memory together."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class ImportReport:
     n_written: int
     """The number of written partitions."""
     n_unchanged: int
-    """Partitions that were in the warehouse already."""
+    """The number of partitions that were in the warehouse already."""
     n_unscored: int
-    """Documents that were left out because no model scored them."""
+    """The number of documents that were left out because no model scored them."""
     n_unanswered: int
-    """Answers that are empty or hold no answer. They are graded as wrong."""
+    """The number of answers that are empty or hold none. They are graded as wrong."""
     missing: tuple[tuple[str, str, int], ...]
     """(benchmark, model, n) of models that lack n documents, which `allow_missing` admits."""
     left: tuple[str, ...] = ()

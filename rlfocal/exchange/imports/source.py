@@ -70,7 +70,7 @@ class Source(ABC):
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Models' names in the warehouse, by the names of their files or their names there."""
+    """Models' names in the warehouse, by the names of their files or those in the files."""
     columns: list[str] = field(default_factory=list)
     """A sentence for each given table: what its columns were taken as."""
     ids_are_texts: bool = False

@@ -86,8 +86,7 @@ def measure_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse, rule: R
 
 
 def split_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:
-    """Keeps stored documents in train or test, unless the import says otherwise; returns whether there are
-    any."""
+    """Keeps stored documents in train or test, where the import does not say; returns whether it kept any."""
     stored = warehouse.query(
         "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
         [list(list_names(scratch, "benchmark"))],
