@@ -108,7 +108,7 @@ def _count_comparisons(board: Board) -> int:
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """Prints, for each board, the accuracies, how far methods are above others, and the single models."""
-    console = Console()
+    console = console or Console()
     width = min(console.width, 100)
     for board in boards:
         results, alone = results_table(board), Table("model alone", "accuracy %↑", "± docs↓", "¢/1k↓")
@@ -178,7 +178,7 @@ def print_over_tasks(
     """
     if not by_method:
         return
-    console = Console()
+    console = console or Console()
     ours = {s.method for s in board.ours}
     ranked = sorted(by_method.items(), key=lambda item: -item[1].by_documents.mean)
     what = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"

@@ -44,7 +44,8 @@ def slots_by(name: str, data: Dataset) -> list[int]:
 def test_reference_policies_equal_their_definitions(data: Dataset) -> None:
     train, test = data.train, data.test
     right = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]
-    assert slots_by("best_single", data) == test.predictions[:, right.index(max(right))].tolist()
+    best = [i for i, n in enumerate(right) if n == max(right)]
+    assert slots_by("best_single", data) in [test.predictions[:, i].tolist() for i in best]
     votes = [Counter(row) for row in test.predictions.tolist()]
     assert slots_by("plurality", data) == [min(c for c in v if v[c] == max(v.values())) for v in votes]
     weights = right if any(right) else [1] * len(right)
