@@ -2,7 +2,7 @@
 
 A policy that is no better than a simpler one replaces it in at most 5 % of fits, all comparisons of a fit
 taken together. One that is a point worse replaces it in about 1 % (1.1 % at 20 documents). `python -m
-benchmarks.fallback` simulates both.
+benchmarks.fallback` simulates both. Between one model and the start, the higher mean decides (`choose_base`).
 """
 
 from __future__ import annotations
