@@ -1,1 +1,1 @@
-"""Data from and to other tools: imports, exports, SQL."""
+"""Imports data of other tools, exports data to them, and answers SQL."""

@@ -17,7 +17,7 @@ __getattr__ = import_when_used(__name__, {"extract": "rlfocal.extraction.running
 
 @dataclass(frozen=True)
 class PoolRequest:
-    """A request for the answers of a pool's models: which of them, to what, and on which engine."""
+    """A request for answers of a pool's models: which models, to which benchmarks, and on which engine."""
 
     pool: options.Pool
     _: KW_ONLY
@@ -37,7 +37,8 @@ class PoolRequest:
 
 @dataclass(frozen=True)
 class ExtractionRequest(PoolRequest):
-    """A request for what a warehouse lacks of a pool's answers. The fields are parameters of `extract`."""
+    """A request to extract the answers of a pool's models that a warehouse lacks. Its fields are parameters
+    of `extract`."""
 
     _: KW_ONLY
     replace_documents: Annotated[

@@ -62,9 +62,10 @@ CONTINUATION = re.compile(
 
 
 def extract_answer(text: str) -> str | None:
-    """The normalised number that a generated solution names; None if there is none.
+    """The normalised number that a generated solution gives as its answer; None if it gives none.
 
-    A fraction is a decimal if that is exact. A solution that ends in "####" and a text means that text.
+    A fraction becomes a decimal if that is exact. Where a solution ends in "####" and words, those words are
+    its answer.
 
     >>> extract_answer("She pays 3 * $6 = $18.\\n#### $18.00")
     '18'
@@ -75,8 +76,8 @@ def extract_answer(text: str) -> str | None:
 
 
 def _find_named_numbers(text: str) -> Iterator[str | None]:
-    """Numbers that a solution may mean, the likeliest first; None stands for a place that should hold one and
-    does not."""
+    """Yields the numbers that a solution may give as its answer, the likeliest first. It yields None for a
+    place, such as the line after "####", that holds no number."""
     speech = strip_reasoning(text)
     shown = _clean_text(speech)
     marks, last = _find_marked_lines(shown)
@@ -92,9 +93,10 @@ def _find_named_numbers(text: str) -> Iterator[str | None]:
 
 
 def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) -> str | None:
-    """The canonical answer of a generated text that need not name a number; None where nothing is said.
+    """The canonical answer of a generated text, which need not be a number; None where the text has no
+    answer.
 
-    It keeps a unit that is not its gold's.
+    A unit that the gold answer does not have stays in the answer.
 
     >>> extract_text("They met in France. So the answer is **Paris**.")
     'paris'
@@ -120,10 +122,10 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) 
 
 
 def strip_reasoning(text: str) -> str:
-    """The text after a model's reasoning, up to the end of its turn or the next question; "" if there is
-    none.
+    """The text after a model's reasoning, up to the end of its turn or the next question.
 
-    Where nothing follows the reasoning, it is the text before it, if an answer is marked there.
+    Where the text is all reasoning, the result is "". Where nothing follows the reasoning, it is the text
+    before the reasoning, if an answer is marked there.
     """
     start = max((mark.end() for mark in REASONING_END.finditer(text)), default=0)
     speech, *thought = REASONING_START.split(text[start:], maxsplit=1)
@@ -138,8 +140,8 @@ def strip_reasoning(text: str) -> str:
 
 
 def read_boxed(text: str) -> str:
-    r"""The content of the last \boxed{} that is not empty, up to the line's end if it stays open; "" without
-    one."""
+    r"""The content of the last \boxed{} that is not empty; "" without one. An unclosed brace ends with its
+    line."""
     *_, last = [None, *BOXED_ANSWER.finditer(text)]
     rest = text[last.end() :] if last else ""
     depth = 1 if last and last[0].endswith("{") else 0
@@ -151,10 +153,10 @@ def read_boxed(text: str) -> str:
 
 
 def _find_marked_lines(text: str) -> tuple[list[str], str]:
-    """The lines after "####" that are no headings; and the one that is alone or ends the text, "" if none
-    does.
+    """The lines after "####" markers that are no headings, and the text's final line among them.
 
-    Lines after a marker within a sentence come last, because the sentence may only mention the marker.
+    The final line is "" unless it is the only marked line, or ends the text. Lines after a marker within a
+    sentence come last, because the sentence may only mention the marker.
     """
     marks = list(MARKED_ANSWER.finditer(text))
     marks.sort(key=lambda mark: mark["start"] is None and not is_number(normalise(mark["line"]) or ""))
@@ -165,7 +167,7 @@ def _find_marked_lines(text: str) -> tuple[list[str], str]:
 
 
 def _find_stated_lines(text: str) -> Iterator[str]:
-    """The lines that follow "answer is" and its like, the last one first."""
+    """The lines that follow phrases such as "answer is", the last line first."""
     return (
         part.strip().lstrip(" \t\n:：").split("\n", 1)[0] for part in reversed(STATED_ANSWER.split(text)[1:])
     )
@@ -176,11 +178,8 @@ def _clean_text(text: str) -> str:
 
 
 def _number(line: str, *, direct: bool = True) -> str | None:
-    """The number that a line, or the part after its last "=", begins with, unless the line goes on to
-    calculate.
-
-    Not `direct`: the first number there.
-    """
+    """The number with which a line, or its part after the last "=", begins; None if an operator follows the
+    number. If not `direct`, the number may stand anywhere in that part."""
     stated = line.rpartition("=")[2]
     value = ANSWER_VALUE.search(stated)
     begins = (

@@ -1,5 +1,5 @@
-"""The GPU-hours that a run may take: counted while its models hold GPUs, and ended before they are
-exceeded."""
+"""Limits the GPU-hours of a run: they count while its models hold GPUs, and the run ends before it exceeds
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import monotonic
 from rlfocal.base.errors import InputError
 
 SECONDS_TO_STOP = 180.0
-"""The seconds that a model gets to finish the documents it works on, and to commit."""
+"""The seconds that a model gets to finish the documents it is working on, and to commit their answers."""
 SHARE_TO_STOP = 0.05
 """The largest share of the budget that SECONDS_TO_STOP may take."""
 
@@ -19,7 +19,7 @@ class GPUBudget:
     """The GPU-hours that the models of a run share. Several threads may use one budget."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = monotonic) -> None:
-        """Makes a budget of so many GPU-hours. `clock`: a function that returns seconds."""
+        """Makes a budget of `hours` GPU-hours. `clock` is a function that returns seconds."""
         self.reason = (
             f"the run's {hours:g} GPU-hours (--gpu-hours) are used up; what it committed stays, and the same "
             "command continues; `rlfocal plan` says what is left"
@@ -32,7 +32,7 @@ class GPUBudget:
         self._lock = Lock()
 
     def begin(self, model: str, gpus: int) -> None:
-        """Notes that the model holds this many GPUs from now on; a second call changes nothing."""
+        """Notes that the model holds this many GPUs from now on. A second call for a model has no effect."""
         with self._lock:
             self._since.setdefault(model, (self._clock(), gpus))
 
@@ -51,10 +51,8 @@ class GPUBudget:
 
     @property
     def is_ending(self) -> bool:
-        """Whether models must finish the documents they work on, and no other model may begin.
-
-        Once true, it stays true.
-        """
+        """Whether models must finish the documents that they are working on, and no other model may begin.
+        Once true, it stays true."""
         with self._lock:
             active = sum(gpus for _, gpus in self._since.values())
             left = self._seconds - self._count_seconds()
@@ -73,7 +71,7 @@ class GPUBudget:
 
 
 def make_budget(hours: float | None, n_gpus: int) -> GPUBudget | None:
-    """The budget of a run; None if it has none. Raises InputError where there is no GPU to count."""
+    """The budget of a run; None if `hours` is None. Raises InputError where the run uses no GPU."""
     if hours is None:
         return None
     if not n_gpus:

@@ -14,18 +14,19 @@ from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 
 _SEED_STRIDE = 2**31
-"""The distance between the first seeds that requests are sent with, for two neighbouring seeds of a pool."""
+"""The distance between the first request seeds of two runs whose `SamplingSettings.seed` differ by one."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One question of one task, with the prompts lm-eval built for it."""
+    """One question of a task, with the prompts that lm-eval built for it."""
 
     doc_id: int
     doc_hash: str
     question: str
     label: int | None
-    """Index of the right choice, -1 where the gold is none of them; None for answers."""
+    """The index of the right choice, or -1 where the gold is none of the choices. It is None for free
+    answers."""
     gold: str
     """The right choice's text, or the gold answer."""
     choices: tuple[str, ...]
@@ -33,26 +34,24 @@ class Document:
     context: str
     """The prompt, lm-eval's first argument."""
     continuations: tuple[str, ...]
-    """The text of each choice that follows the prompt, with its leading delimiter: lm-eval's second
+    """The text of each choice as it follows the prompt, with its leading delimiter: lm-eval's second
     argument."""
     messages: tuple[tuple[str, str], ...] | None = None
-    """(role, content) of a chat, which is then the prompt; `context` is empty.
-
-    A last message from the assistant is the beginning of its answer.
-    """
+    """The messages of a chat, as (role, content). They are then the prompt, and `context` is empty. A last
+    message from the assistant is the beginning of its answer."""
     given_gold: str | None = None
     """The gold answer as its source writes it, with its unit; None for choices."""
 
     @property
     def prompt_hash(self) -> str:
-        """The hash of everything that is the same for all models: template, examples, system prompt and
+        """The hash of the prompt's parts that all models share: template, examples, system prompt and
         continuations."""
         return prompt_hash(self.context, self.messages, self.continuations)
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How answers are sampled: `passes` texts per document, cut at the first stop string."""
+    """The settings of sampled answers: `passes` texts a document, each cut at its first stop string."""
 
     passes: int
     temperature: float
@@ -61,14 +60,11 @@ class SamplingSettings:
     stop: tuple[str, ...]
     seed: int
     stop_tokens: tuple[int, ...] = field(default=(), repr=False)
-    """Tokens that end a text, as the end-of-text token does."""
+    """The ids of tokens that end a text, as the end-of-text token does."""
 
     def seed_of(self, doc_id: int) -> int:
-        """The seed of a document's first sample; an engine with one seed a document gives sample p the p-th
-        seed after it.
-
-        No two samples share a seed, for any documents below 2^31 / passes and any seeds.
-        """
+        """The seed of a document's first sample. An engine may give the document's sample p the p-th seed
+        after it. No two samples share a seed, as long as every doc_id is below 2^31 / passes."""
         return self.seed * _SEED_STRIDE + doc_id * self.passes
 
 
@@ -81,13 +77,13 @@ RETRIED_REASONS = {
     "broken": True,  # what came cannot be an answer to what was asked
     "failed": True,  # the server failed on the question
 }
-"""By kind of reason why a document has no answer, whether the next run asks again."""
+"""For each kind of reason why a document has no answer, whether the next run asks the model again."""
 _MAX_REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class MissingAnswer:
-    """The reason why a document has no answer; it counts as wrong."""
+    """The reason why a document has no answer. Such a document counts as wrong."""
 
     kind: str
     """The kind of the reason, a key of RETRIED_REASONS."""
@@ -102,10 +98,8 @@ class MissingAnswer:
 
 
 class UnansweredError(Exception):
-    """A server has no answer to one document; others may have one.
-
-    `is_free`: the request was not worked on.
-    """
+    """The error of a server that has no answer to one document; it may answer other documents. `is_free` says
+    that the server did no work on the request, and bills none."""
 
     def __init__(self, kind: str, words: str, *, is_free: bool = False) -> None:
         super().__init__(words)
@@ -114,7 +108,8 @@ class UnansweredError(Exception):
 
 
 class HopelessError(RunError):
-    """No request to a model can succeed, and waiting does not help: its run ends."""
+    """The error that ends a model's run, because no request to the model can succeed and waiting does not
+    help."""
 
     is_free = True
 
@@ -131,18 +126,17 @@ class ChoiceScore:
     token_logprobs: tuple[float, ...]
     is_greedy: bool
     n_prompt_tokens: int | None
-    """The number of the prompt's tokens; None: the service does not say."""
+    """The number of the prompt's tokens; None where the service does not report it."""
     truncated: bool
     covered_mass: float | None = None
-    """The probability of all answers that name a choice, from a service that scores no prompt.
-
-    Such a score has one log-prob and no token.
-    """
+    """The total probability of answers that name a choice, from a service that cannot score given text. Such
+    a score has one log-prob and no token. It is None from engines that score the choices' tokens."""
     n_generated: int | None = 0
-    """The tokens that a service which scores no prompt generated for the document; None: it does not say."""
+    """The number of tokens that a service generated for the document, where it cannot score given text. It is
+    0 for other engines, and None where the service does not report it."""
     unanswered: MissingAnswer | None = None
     """The reason why the document has no answer, so that all of its choices are equally likely; None if it
-    has one."""
+    has an answer."""
 
     @property
     def is_partial(self) -> bool:
@@ -150,12 +144,14 @@ class ChoiceScore:
 
 
 class ChangedModelError(RunError):
-    """Another model than before answers behind a service's name, so its answers no longer belong together."""
+    """The error of a service whose name now stands for another model, so that its answers do not belong
+    together."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sampled answer; `finish_reason` is "stop" (a stop string or end of text) or "length"."""
+    """One sampled answer. Its `finish_reason` is "stop" (a stop string or the end of text), "length", or why
+    it is no answer."""
 
     text: str
     n_tokens: int | None
@@ -169,16 +165,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trace:
-    """The text that a model wrote before it answered, without the markers around it."""
+    """The text that a model wrote before its answer, without the markers around it."""
 
     token_ids: tuple[int, ...]
     text: str
     n_tokens: int
     """The number of sampled tokens, including the one that ended the trace."""
     finish_reason: str
-    """How the trace ended: "stop" at the closing marker, "end" at the end of text, "length" at the budget."""
+    """What ended the trace: "stop" is the closing marker, "end" the end of text, "length" the token
+    budget."""
     unanswered: MissingAnswer | None = None
-    """The reason why nothing can be answered after the trace; None if it can."""
+    """The reason why the trace leads to no answer; None if it can be followed by one."""
 
 
 def empty_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ...]:
@@ -188,22 +185,19 @@ def empty_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ..
 
 
 def empty_sample(reason: MissingAnswer) -> Sample:
-    """A sample without an answer."""
     return Sample("", 0, reason.kind, 0, unanswered=reason)
 
 
 class Engine(Protocol):
-    """A loaded model. Its methods yield one result per document, in the order of the documents."""
+    """A loaded model. Its generators yield one result per document, in the order of the documents."""
 
     shard: int
-    """The number of documents to ask at once.
-
-    A call's results depend on its documents alone, not on earlier calls.
-    """
+    """The number of documents that one call is given. A call's results depend on its documents alone, not on
+    earlier calls."""
 
     @property
     def slower(self) -> str | None:
-        """Why the engine works more slowly than others of its kind; None if it does not."""
+        """The reason why the engine works more slowly than it usually does; None if it does not."""
         ...
 
     def check(
@@ -212,34 +206,35 @@ class Engine(Protocol):
         sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
-        """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
+        """Raises InputError, before any request, if the engine cannot answer the documents under these
+        settings. One such cause is a prompt that is too long and must not be truncated."""
         ...
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
-        """The prompt of every document as the model reads it: a chat rendered by its template."""
+        """The prompt of every document as the model reads it; a chat is rendered by the model's template."""
         ...
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        """Log-likelihoods of every continuation of every document."""
+        """Yields a score for every continuation of every document."""
         ...
 
     def sample(
         self, documents: Sequence[Document], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
-        """`sampling.passes` texts per document, which depend only on its doc_id and the seed."""
+        """Yields `sampling.passes` texts per document. They depend only on the document and `sampling`."""
         ...
 
     def think(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None = None
     ) -> Iterator[tuple[Trace, ...]]:
-        """Traces before the choices are scored, or one before each sample; they depend only on doc_id and
-        seed."""
+        """Yields each document's traces: `thinking.traces` before its choices, or one before each of its
+        samples. They depend only on the document and the settings."""
         ...
 
     def score_after(
         self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
     ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
-        """The scores of `score`, after each of a document's traces."""
+        """Yields the scores of every document's choices after each of its traces."""
         ...
 
     def sample_after(
@@ -249,35 +244,33 @@ class Engine(Protocol):
         thinking: ThinkingSpec,
         traces: Sequence[Sequence[Trace]],
     ) -> Iterator[tuple[Sample, ...]]:
-        """The samples of `sample`; sample p follows a document's p-th trace."""
+        """Yields every document's samples. Sample p follows the document's p-th trace."""
         ...
 
     def settings(self) -> dict[str, object]:
-        """The settings that distinguish this engine's numbers (dtype, batch size, ...), stored with every
-        partition."""
+        """The settings that the engine's numbers depend on (dtype, batch size, ...); every partition stores
+        them."""
         ...
 
     def versions(self) -> dict[str, str]:
-        """Versions of the libraries that computed the numbers."""
+        """The versions of the libraries that computed the numbers, by library."""
         ...
 
 
 @runtime_checkable
 class PaidEngine(Protocol):
-    """An engine whose answers cost money: each answer is kept on disk, even if its partition is never
-    committed."""
+    """An engine whose answers cost money. Each answer is saved on disk at once, even if its partition is
+    never committed."""
 
     def begin(self, file: Path, partition: str, probe_id: str | None = None) -> None:
-        """Begins a partition, whose answers and payments are kept in `file`.
-
-        A probe uses no answer that was given to another probe or run.
-        """
+        """Begins a partition, whose answers and payments are saved in `file`. A probe reuses no answer that
+        was given to another probe or to a run."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Columns of the partition's record: the kind of evidence, the cents paid, versions."""
+        """Columns of the partition's record: the kind of evidence, the cents paid, and versions."""
         ...
 
     def forget(self) -> None:
-        """Deletes the partition's kept answers, so that all are asked again."""
+        """Deletes the partition's saved answers, so that the service is asked for all of them again."""
         ...

@@ -1,7 +1,5 @@
-"""The work that a benchmark is for each model, and from that GPU-hours: plain arithmetic.
-
-docs/extraction.md states its assumptions.
-"""
+"""Estimates a benchmark's work for each model, and the GPU-hours that it takes. docs/extraction.md states the
+assumptions."""
 
 from __future__ import annotations
 
@@ -20,35 +18,36 @@ CHARACTERS_PER_TOKEN = 4
 ONE_TOKEN_CHARACTERS = 2  # characters of a choice, its leading blank included, that is surely one token: " A"
 COMPUTED_ONE_TOKEN = 1.15
 COMPUTED_SUFFIXES = 2.0
-"""The ratio of computed to unique tokens of choices: a KV cache kept in blocks may repeat some."""
+"""The assumed ratio of computed to unique tokens of choices. A KV cache in blocks may compute some tokens
+again."""
 PREFILL_UTILISATION = 0.4
 DECODE_UTILISATION = 0.6
 DECODE_BATCH = 64
 START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
 DOWNLOAD_GB_PER_SECOND = 0.25
-"""The assumed speed of downloads, that of a line of 2 Gbit/s."""
+"""The assumed speed of downloads, which is that of a connection of 2 Gbit/s."""
 DIGITS = "0123456789"
 LAYERS_OF_A_BILLION, LAYERS_POWER = 13.0, 0.43
-"""The layers of a model of a billion active parameters, and the power by which they grow: 30 for 7B, 81 for
-70B."""
+"""The layers of a model with a billion active parameters, and the power by which they grow. This gives 30
+layers for 7B and 81 for 70B."""
 USABLE_MEMORY = 0.9
 DTYPE_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
 FOUR_BIT_METHODS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
 QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BIT_METHODS, 0.55)}
 QUANTISED_OVERHEAD = 1.1
-"""The factor on a quantised checkpoint's bytes, for its scales and for what is not quantised."""
+"""The factor on a quantised checkpoint's bytes, for its scales and for tensors that are not quantised."""
 
 
 class GPU(NamedTuple):
-    """One GPU, with figures from its maker's data sheet."""
+    """A type of GPU, with figures from its maker's data sheet."""
 
     name: str
     tflops: float
-    """The peak of dense bfloat16 products, in 1e12 operations a second."""
+    """The peak throughput of dense bfloat16 products, in 1e12 operations a second."""
     memory_gb: float
     bandwidth_gb: float
-    """The memory that it reads in a second, in 1e9 bytes."""
+    """The memory bandwidth, in 1e9 bytes a second."""
     dollars: float
     """The price of an hour in dollars: a round figure, to be replaced by your own."""
 
@@ -66,12 +65,12 @@ KNOWN_GPUS = {
 
 
 def gpu_of(device: str) -> GPU | None:
-    """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"; None for an unknown one."""
+    """The GPU of a driver's device name, such as "NVIDIA H100 80GB HBM3"; None for an unknown one."""
     return next((gpu for gpu in KNOWN_GPUS.values() if gpu.name in device.split()), None)
 
 
 def find_gpu(name: str) -> GPU:
-    """The GPU of that name, in capital or small letters. Raises InputError for an unknown one."""
+    """The GPU of that name, in capital or small letters. Raises InputError for an unknown name."""
     if name.upper() not in KNOWN_GPUS:
         raise unknown_name("GPU", name, KNOWN_GPUS, "--gpu")
     return KNOWN_GPUS[name.upper()]
@@ -79,21 +78,21 @@ def find_gpu(name: str) -> GPU:
 
 @dataclass(frozen=True)
 class Workload:
-    """The work on the tasks of one benchmark for one model: counts, and estimated tokens."""
+    """The work on one benchmark's tasks for one model: counts, and estimated tokens."""
 
     benchmark: str
     partitions: int
     documents: int
     requests: int
-    """The requests to an engine that continues a cached context.
+    """The number of requests to an engine that continues a cached context.
 
-    It is one per document, or one per choice of several tokens; and one for each choice that is also scored
-    after an empty prompt.
+    It is one per document, or one per choice if choices have several tokens. Each choice that is also scored
+    after an empty prompt takes one more.
     """
     prefill_tokens: float
     """The unique tokens: a task's shared preamble once, each document once, each choice once."""
     computed_tokens: float
-    """The unique tokens and those that are computed again."""
+    """The tokens that an engine computes: the unique tokens, and those that it computes again."""
     prompt_tokens: float
     """The tokens of every document's prompt, each counted once, as a service bills them."""
     decode_tokens: float
@@ -108,7 +107,8 @@ class Workload:
 
 
 def digit_by_digit(work: Workload) -> Workload:
-    """The workload for a tokenizer to which each digit is a token, and not a quarter of one."""
+    """The workload for a tokenizer that makes each digit a token. Workloads assume four characters to a
+    token."""
     prompts, answers = ((1 - 1 / CHARACTERS_PER_TOKEN) * n for n in (work.prompt_digits, work.answer_digits))
     share = 1 + prompts / work.prefill_tokens if work.prefill_tokens else 1.0
     return replace(
@@ -121,10 +121,8 @@ def digit_by_digit(work: Workload) -> Workload:
 
 
 def splits_digits(model: ModelSpec) -> bool:
-    """Whether each digit is a token, by the tokenizer.json on this machine.
-
-    Without one yes, because most tokenizers do so; no for a closed model.
-    """
+    """Whether the model's tokenizer.json, if it is on this machine, makes each digit a token. If it is not,
+    the answer is yes, because most tokenizers do so; for a closed model it is no."""
     file = find_file(model, "tokenizer.json", local_only=True)
     if file is None:
         return not model.is_closed
@@ -136,11 +134,8 @@ def splits_digits(model: ModelSpec) -> bool:
 def measure_workload(
     task: TaskDocuments, answer_tokens: float | None = None, answer_digits: float = 0.0
 ) -> Workload:
-    """The workload of one task whose documents are available locally.
-
-    `answer_tokens` is the mean of one sampled answer, and `answer_digits` how many of its characters are
-    digits; None assumes the limit.
-    """
+    """The workload of one task whose documents are available locally. `answer_tokens` is the mean length of a
+    sampled answer; None stands for max_tokens. `answer_digits` is the mean number of digits in an answer."""
     prompts = [prompt_text(document) for document in task.documents]
     total, n = sum(map(len, prompts)), len(prompts)
     unique = total - (n - 1) * _count_shared_characters(prompts)
@@ -167,7 +162,8 @@ def measure_workload(
 
 
 def estimate_workload(benchmark: Benchmark, limit: int | None = None) -> Workload:
-    """The workload of a benchmark without local documents, from its `size`. Raises InputError without one."""
+    """The workload of a benchmark without local documents, from its `size`. Raises InputError if it has no
+    size."""
     size = benchmark.size
     if size is None:
         raise InputError(
@@ -205,12 +201,9 @@ def _make_workload(
     decode: float,
     digits: tuple[float, float],
 ) -> Workload:
-    """The workload of documents with these counts.
-
-    `prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens.
-    `unconditional`: those that are also scored after an empty prompt. `digits`: of unique prompts and of
-    sampled answers.
-    """
+    """The workload of documents with these counts. `prompts`: unique tokens, and all tokens. `long`: choices
+    of several tokens, and their tokens. `unconditional`: choices that are also scored after an empty prompt,
+    and their tokens. `digits`: in unique prompts, and in sampled answers."""
     unique = prompts[0] + long[1] + unconditional[1]
     computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)
     requests = (long[0] or documents) + unconditional[0]
@@ -222,7 +215,8 @@ def _count_digits(text: str) -> int:
 
 
 def prompt_text(document: Document) -> str:
-    """The prompt's text; for a chat, without what each model's template adds around the messages."""
+    """The prompt's text. A chat's messages are joined, without the text that a model's template adds around
+    them."""
     return document.context or "".join(text for _, text in document.messages or ())
 
 
@@ -236,7 +230,7 @@ def _count_shared_characters(texts: Sequence[str]) -> int:
 
 
 class Hours(NamedTuple):
-    """Hours of one GPU, by step of the work."""
+    """The hours that one GPU needs, by step of the work."""
 
     prefill: float = 0.0
     decode: float = 0.0
@@ -248,7 +242,7 @@ class Hours(NamedTuple):
 
 
 def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours:
-    """The hours of one GPU for a model. Tensor parallelism only makes the start more expensive."""
+    """The hours that one GPU needs for a model. Tensor parallelism multiplies only the start."""
     if not workloads or model.is_closed:
         return Hours()
     prefill = _time_prefill(model, sum(work.computed_tokens for work in workloads), gpu)
@@ -258,7 +252,8 @@ def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours
 
 
 def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU) -> tuple[float, float]:
-    """The hours of one GPU without the start: as planned, and if each prompt is read once for each choice."""
+    """The hours that one GPU needs without its start: as planned, and if it reads each prompt once for each
+    choice."""
     once = each = 0.0
     for task in tasks:
         work = measure_workload(task)
@@ -274,15 +269,15 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
 
 
 def _time_step(model: ModelSpec, work: Workload, gpu: GPU) -> float:
-    """The seconds for one token of each text of a batch: those of reading memory or of computing, whichever
-    is longer."""
+    """The seconds for one token of each text of a batch: for reading memory or for computing, whichever is
+    longer."""
     read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
     return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _time_prefill(model, DECODE_BATCH, gpu))
 
 
 def cache_gb(model: ModelSpec) -> float:
-    """The size of one token's keys and values in 1e9 bytes, in 16 bits: by its config.json, else for 8 heads
-    of 128."""
+    """The size of one token's keys and values in 16 bits, in 1e9 bytes. It follows from the model's
+    config.json. Without one, 8 heads of 128 are assumed."""
     try:
         config = read_config(model)
     except InputError:  # a plan says so itself
@@ -302,9 +297,10 @@ def _time_prefill(model: ModelSpec, tokens: float, gpu: GPU) -> float:
 
 
 def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
-    """The dollars that a service is paid for a model's workloads; 0 where its prices of tokens are not known.
+    """The dollars that a service charges for a model's workloads; 0 if its token prices are not known.
 
-    For choices, it is asked for the likeliest first tokens once a document, or for samples.
+    For choices, this assumes one answer of a few tokens per document, or samples if the entry sets
+    `top_logprobs: 0`.
     """
     # The service's client takes a second to import.
     from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS, ChatOptions
@@ -319,11 +315,8 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
 
 
 def weights_gb(model: ModelSpec) -> float:
-    """The size of the weights in 1e9 bytes: as the entry quantises them, else by a local checkpoint, else by
-    its dtype.
-
-    A GGUF file's weights are unpacked.
-    """
+    """The size of a model's weights in 1e9 bytes: by the entry's quantisation, else by a local checkpoint's,
+    else by its dtype. A GGUF file counts as unpacked."""
     per_parameter = QUANTISED_BYTES.get(model.quantization or "", DTYPE_BYTES[model.dtype])
     if model.quantization is None and model.gguf_file is None:
         try:
@@ -335,7 +328,7 @@ def weights_gb(model: ModelSpec) -> float:
 
 
 def too_large(model: ModelSpec, gpu: GPU) -> str | None:
-    """A sentence on why a model's weights do not fit into its GPUs, and what would fit; None if they do."""
+    """A sentence on why a model's weights do not fit into its GPUs, and what to change; None if they fit."""
     usable = USABLE_MEMORY * gpu.memory_gb
     if weights_gb(model) <= model.tensor_parallel * usable:
         return None

@@ -1,10 +1,10 @@
-"""The GPUs that may be used, and which processes hold them.
+"""Finds the GPUs that may be used, and shares them between processes.
 
-NVIDIA's driver lists them; CUDA_VISIBLE_DEVICES or RLFOCAL_GPUS chooses.
+NVIDIA's driver lists the GPUs; CUDA_VISIBLE_DEVICES or RLFOCAL_GPUS selects among them.
 
-Each GPU of this machine has a file, locked by the processes that use it. The lock belongs to an open file
-that the engine's process and its guard inherit. It ends when the last of them ends, however it ends. A file
-that stays is unlocked, never a stale lock.
+Each GPU has a file on this machine, locked by the processes that use the GPU. The lock belongs to an open
+file that the engine's process and its guard inherit. It ends when the last of them ends, in whatever way. A
+file that stays behind is unlocked, never a stale lock.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from rlfocal.extraction.budget import GPUBudget
 CHOSEN_VARIABLE = "RLFOCAL_GPUS"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 FREE_MIB = 1024
-"""A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
+"""The most MiB in use on a GPU that counts as unused: drivers and displays take a little."""
 _GPU_QUERY = (
     "--query-gpu=index,uuid,name,compute_cap,driver_version,memory.used",
     "--format=csv,noheader,nounits",
 )
 _QUERY_SECONDS = 60  # an idle driver without persistence takes seconds to answer
 NEEDED_DRIVER = {13: 580, 12: 525}
-"""By major version of torch's CUDA, the major version of NVIDIA's driver that it needs."""
+"""The major version of NVIDIA's driver that each major version of CUDA needs."""
 FOLDER_VARIABLE = "RLFOCAL_LEASES"
 SECONDS_BETWEEN_LOOKS = 0.05
 PATIENCE_SECONDS = 10.0
-"""The seconds after which a message says what a run waits for."""
+"""The seconds after which a message says what a waiting run waits for."""
 FOREIGN_PATIENCE_SECONDS = 60.0
-"""The seconds after which a job is refused if other programs use GPUs that it needs; a driver frees memory
-sooner."""
+"""The seconds for which other programs may use GPUs that a job needs before the job is refused. A driver
+frees the memory of programs that end sooner than that."""
 SECONDS_OF_FOREIGN_USE = 5.0
-"""The seconds until the driver is asked again whether other programs still use GPUs."""
+"""The seconds between two questions to the driver whether other programs still use GPUs."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,25 +59,26 @@ class Device:
     """A GPU of this machine."""
 
     name: str
-    """The name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
+    """The GPU's name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of a GPU (MIG)."""
     uuid: str
-    """The GPU's identifier, the same for every process on the machine."""
+    """The GPU's identifier, which is the same for every process on the machine."""
     product: str = ""
     """The product's name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended GPU."""
     is_shared: bool = False
-    """Whether other programs might use it; the GPUs of RLFOCAL_GPUS are used without checking that."""
+    """Whether other programs might use the GPU. False for the GPUs of RLFOCAL_GPUS, which are used
+    unchecked."""
     capability: str = ""
-    """The compute capability, such as "9.0"."""
+    """The CUDA compute capability, such as "9.0"."""
     driver: str = ""
-    """The version of the driver."""
+    """The version of NVIDIA's driver."""
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
     """The GPUs that this process may use; none without an NVIDIA driver.
 
-    The GPUs of RLFOCAL_GPUS (`0,1,2,3`) are used even if other programs use them; a machine without a driver
-    pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
-    GPU named twice, and for one that the driver does not list.
+    The GPUs that RLFOCAL_GPUS lists (`0,1,2,3`) are used even if other programs use them. Without a driver,
+    they are pretended. If it is not set, CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for
+    a GPU that RLFOCAL_GPUS names twice, or that the driver does not list.
     """
     chosen = environment.get(CHOSEN_VARIABLE)
     if chosen is None:
@@ -94,10 +95,8 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
 
 
 def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tuple[Device, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves: it names indices, UUIDs or their beginnings, or MIG ids.
-
-    As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
-    """
+    """The GPUs that CUDA_VISIBLE_DEVICES names by index, by UUID or its beginning, or by MIG id. As in CUDA,
+    names after the first unknown one are ignored, and an empty text selects none."""
     if visible_devices is None or not listed:
         return tuple(listed)
     visible: list[Device] = []
@@ -111,14 +110,16 @@ def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tup
 
 
 def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
-    """By UUID, the MiB in use on every GPU that other programs use. No lease holds `devices`."""
+    """The MiB in use, by UUID, on those of the devices that other programs use. No process of rlfocal may
+    hold the devices."""
     asked = {device.uuid for device in devices if device.is_shared}
     used = {device.uuid: mib for device, mib in _ask_driver()} if asked else {}
     return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
 
 
 def driver_fault() -> str | None:
-    """Why the installed torch cannot use this machine's GPUs; None where it can, or where there are none."""
+    """The reason why the installed torch cannot use this machine's GPUs; None where it can, or where there
+    are none."""
     drivers = {device.driver for device in find_gpus() if device.driver}
     if not drivers:
         return None
@@ -128,7 +129,7 @@ def driver_fault() -> str | None:
 
 
 def explain_driver(driver: str, cuda: str | None) -> str | None:
-    """What to do where a driver is too old for a torch that was built for a CUDA.
+    """The reason why a torch built for this CUDA version cannot use the driver, with the fix; None if it can.
 
     >>> explain_driver("570.86", "13.0")
     'the driver 570.86 is too old for torch with CUDA 13.0, which needs 580 or newer; update it'
@@ -145,7 +146,7 @@ def explain_driver(driver: str, cuda: str | None) -> str | None:
 
 
 def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
-    """The environment variables of a process that should see only these GPUs."""
+    """The environment variables of a process that may see only these GPUs."""
     return {VISIBLE_VARIABLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -173,10 +174,8 @@ def _list_gpus() -> list[Device]:
 
 
 def _ask_driver() -> list[tuple[Device, int]]:
-    """Every GPU of the machine and the MiB in use on it, from nvidia-smi.
-
-    nvidia-smi comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
-    """
+    """Every GPU of the machine and the MiB in use on it, from nvidia-smi. It comes with every driver, and
+    needs neither a CUDA context nor torch."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -192,7 +191,7 @@ def _ask_driver() -> list[tuple[Device, int]]:
 
 
 def parse_gpu(line: str) -> tuple[Device, int]:
-    """A GPU and its MiB in use, 0 where the driver does not know.
+    """The GPU in a line of nvidia-smi, and the MiB in use on it; 0 MiB where the driver does not know.
 
     >>> parse_gpu("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 9.0, 580.65.06, 41210")[1]
     41210
@@ -203,7 +202,7 @@ def parse_gpu(line: str) -> tuple[Device, int]:
 
 
 class Lease:
-    """Exclusive use of some GPUs, for as long as a process has it. It may be sent to a new process."""
+    """The exclusive use of some GPUs while a process holds it. It can be sent to a new process."""
 
     def __init__(self, devices: Sequence[Device], files: Sequence[int]) -> None:
         self.devices = tuple(devices)
@@ -213,15 +212,15 @@ class Lease:
         return _receive, (self.devices, [DupFd(file) for file in self._files])
 
     def close(self) -> None:
-        """Gives up this process's share; processes that have inherited the lease keep theirs."""
+        """Gives up this process's hold on the GPUs. Processes that inherited the lease keep theirs."""
         while self._files:
             os.close(self._files.pop())
 
     def guard(self) -> None:
-        """Keeps the lease until no process of this one's group is left. The leader of a group calls it.
+        """Keeps the lease until no process of this process's group is left. The leader of a group calls it.
 
-        An engine's own processes may be started without our open files, and briefly outlive it until the
-        driver has freed their memory.
+        An engine may start processes that do not inherit the lease's open files. They briefly outlive the
+        engine, until the driver has freed their memory.
         """
         group = os.getpid()
         if os.fork():
@@ -236,7 +235,7 @@ class Lease:
 
 
 class Offer:
-    """GPUs that no process holds, kept from other processes while this one chooses."""
+    """GPUs that no process has leased. No other process can lease them while this one chooses."""
 
     def __init__(self, free: dict[Device, int]) -> None:
         self._free = free
@@ -246,16 +245,17 @@ class Offer:
         return list(self._free)
 
     def take(self, devices: Sequence[Device]) -> Lease:
-        """A lease on some of the offer's GPUs."""
+        """A lease on some GPUs of the offer."""
         return Lease(devices, [self._free.pop(device) for device in devices])
 
 
 @contextmanager
 def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
-    """Yields an offer of the free GPUs among `devices`; those that are not taken inside are given back.
+    """Yields an offer of those devices that are not leased. GPUs that the caller does not take are free again
+    afterwards.
 
-    Only one process at a time has an offer, for a moment. So GPUs are taken all at once or not at all, and no
-    two processes wait for each other.
+    Only one process at a time has an offer, for a moment. So GPUs are leased all at once or not at all, and
+    no two processes wait for each other.
     """
     taking = _open(folder, "taking")
     free: dict[Device, int] = {}
@@ -277,10 +277,8 @@ def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
 
 
 def lease_folder() -> Path:
-    """The folder of this machine's locks on GPUs: RLFOCAL_LEASES, else one of this user's on a local disk.
-
-    Raises InputError if another user owns that folder.
-    """
+    """The folder of this machine's GPU locks: RLFOCAL_LEASES, else a folder of this user on a local disk.
+    Raises InputError if another user owns the latter."""
     given = os.environ.get(FOLDER_VARIABLE)
     # Not TMPDIR or XDG_RUNTIME_DIR: they differ between a terminal, a service and a job of the same user.
     folder = Path(given) if given else Path(f"/tmp/rlfocal-gpus-{os.getuid()}")
@@ -306,14 +304,14 @@ def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
 
 
 def _close_all_but(kept: Sequence[int]) -> None:
-    """Closes all other files: a process may be waiting for the end of a pipe that a guard would hold open."""
+    """Closes all other open files. A pipe that a guard held open would never end for its reader."""
     edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(edges):
         os.closerange(before + 1, after)
 
 
 def _is_alive(group: int) -> bool:
-    """Whether a process of the group runs. One that has ended and is not reaped has freed its GPU."""
+    """Whether a process of the group runs. A zombie does not count, because it has freed its GPU."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -329,7 +327,7 @@ def _is_alive(group: int) -> bool:
 
 
 class Placement:
-    """Gives each job of a run GPUs of its own: those that no run has leased and no other program uses."""
+    """Gives each job of a run its own GPUs, which no run has leased and no other program uses."""
 
     def __init__(
         self,
@@ -341,8 +339,8 @@ class Placement:
     ) -> None:
         """Makes a placement on these devices.
 
-        `folder`: of the leases, by which several runs share a machine. `widths`: by job, how many GPUs it
-        takes. `is_ready`: whether a job may be placed yet. `budget`: the GPU-hours of all jobs.
+        `folder`: the lease folder, which several runs on a machine share. `widths`: the number of GPUs of
+        each job. `is_ready`: whether a job may be placed yet. `budget`: the GPU-hours of all jobs.
         """
         self._devices = devices
         self._folder = folder
@@ -356,10 +354,8 @@ class Placement:
         self._next_look = 0.0
 
     def place(self, waiting: Iterable[str], *, is_idle: bool) -> tuple[str, Lease] | None:
-        """The first job that fits, and a lease on its GPUs; None if none can start now.
-
-        `is_idle`: whether no job of this run works.
-        """
+        """The first waiting job that fits, and a lease on its GPUs; None if none can start now. `is_idle`
+        says whether no job of this run is running."""
         now = monotonic()
         waiting = [job for job in waiting if self._is_ready(job)]
         if now < self._next_look or not waiting:
@@ -385,7 +381,7 @@ class Placement:
         return None
 
     def end(self, job: str) -> None:
-        """Notes that the job has ended, and gives its GPUs back."""
+        """Notes that the job has ended, and gave its GPUs back."""
         if self.budget is not None:
             self.budget.end(job)
 
@@ -393,10 +389,10 @@ class Placement:
         return self._widths[job] > 0
 
     def refuse(self, waiting: Iterable[str]) -> dict[str, str]:
-        """By job that will not start, the reason.
+        """The reason for each waiting job that will not start.
 
-        It needs more GPUs than there are, or other programs kept theirs for a minute in which no lease was
-        held, or the budget is used up.
+        A job may need more GPUs than there are, or its budget may be used up. Or other programs kept GPUs in
+        use for a minute in which no lease was held.
         """
         if self.budget is not None and self.budget.is_ending:
             return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}

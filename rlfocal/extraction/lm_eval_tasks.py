@@ -1,4 +1,5 @@
-"""lm-eval's tasks, loaded from the hub or a mirror: the stock definitions, made deterministic."""
+"""Loads lm-eval's tasks, with their data from the hub or a mirror. Their stock definitions are made
+deterministic."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes t
 _TASK_LINE = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
 
 Managers = dict[tuple[Path, ...], Any]
-"""lm-eval's TaskManagers, by the folders whose tasks each knows."""
+"""lm-eval's TaskManagers. The key of each is the folders whose tasks it knows."""
 
 
 class HubDataset(NamedTuple):
@@ -47,10 +48,10 @@ def load_task(
     scratch: Path,
     split: str | None = None,
 ) -> Any:
-    """lm-eval's task `name` without its requests, with the documents of `split` where that is given.
+    """The lm-eval task `name` without its requests, with the documents of `split` if that is given.
 
-    `datasets` is a mirror; None is the hub. `scratch` is the folder of `deterministic_loading`. Raises
-    InputError if the user can fix it, else RunError.
+    `datasets` is a mirror's folder; None stands for the hub. `scratch` is the folder of
+    `deterministic_loading`. Raises InputError if the user can fix the cause, else RunError.
     """
     config = task_config(name, manager)
     changed = (
@@ -70,14 +71,14 @@ def load_task(
 
 
 def task_config(name: str, manager: Any) -> dict[str, Any]:
-    """The task's stock definition: lm-eval's YAML with the files that it includes."""
+    """The task's stock definition: lm-eval's YAML file, with the files that it includes."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     return dict(load_yaml(manager.task_index[name].yaml_path))
 
 
 def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
-    """The hub's data set that a task reads; None if the task brings its documents, or reads files."""
+    """The hub data set that a task reads; None if the task brings its own documents, or reads files."""
     path = config.get("dataset_path")
     if not path or config.get("custom_dataset") or path in FILE_READERS or path.startswith((".", "/")):
         return None
@@ -85,7 +86,7 @@ def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
 
 
 def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | None) -> dict[str, Any]:
-    """Columns of the table `tasks` that are known before a task is loaded."""
+    """Those columns of the table `tasks` that are known before a task is loaded."""
     config = task_config(name, manager)
     hub, tag = hub_dataset(config), config.get("tag")
     facts: dict[str, Any] = {"lm_eval_task": name, "tag": tag if isinstance(tag, str) else None}
@@ -97,10 +98,8 @@ def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | Non
 
 
 def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
-    """A manager that knows the benchmark's tasks, from its own folder or among lm-eval's.
-
-    Raises InputError for a task that is in neither.
-    """
+    """A TaskManager that knows the benchmark's tasks, from the benchmark's own folder or among lm-eval's.
+    Raises InputError for a task in neither place."""
     folder = _find_include_path(benchmark)
     own = (folder,) if folder else ()
     wanted = set(benchmark.tasks.values())
@@ -128,11 +127,8 @@ def _make_manager(folders: tuple[Path, ...], managers: Managers) -> Any:
 
 @functools.cache
 def stock_tasks() -> dict[str, Path]:
-    """By lm-eval's own task, the folder of the file that defines it.
-
-    The files are searched as text: lm-eval itself parses all of its 14,000 files, which takes ten times as
-    long.
-    """
+    """The folder of the file that defines each of lm-eval's own tasks, by task name. The files are searched
+    as text. lm-eval itself would parse all of its 14,000 files, which takes ten times as long."""
     import lm_eval.tasks
 
     root = Path(lm_eval.tasks.__file__).parent
@@ -146,10 +142,8 @@ def stock_tasks() -> dict[str, Path]:
 
 @contextlib.contextmanager
 def deterministic_loading() -> Iterator[Path]:
-    """Loads without progress bars, hints or cached `map` results, and with `random` at the same seed.
-
-    Yields a temporary folder for what must not be cached.
-    """
+    """Loads data sets without progress bars, hints or cached `map` results, and with a fixed seed for
+    `random`. Yields a temporary folder for caches that must not outlive the block."""
     import datasets
     from lm_eval.utils import env
 
@@ -174,7 +168,7 @@ def deterministic_loading() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppresses lm-eval's progress bars and hints on a task's YAML; its errors are exceptions."""
+    """Suppresses lm-eval's progress bars and hints. Its errors are exceptions, and stay."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)  # its handlers may hold a stderr of their own, as under Prefect
@@ -187,7 +181,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stay_offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
-    """Reads the local cache where the hub gives no answer: `datasets` would wait minutes for it."""
+    """Makes `datasets` read its local cache if the hub does not respond. Otherwise it would wait minutes."""
     import datasets
     from huggingface_hub import constants, hf_hub_url
 
@@ -204,8 +198,8 @@ def _stay_offline_without_hub(dataset: HubDataset | None) -> Iterator[None]:
 def dataset_failure(
     error: Exception, dataset: HubDataset, benchmark: Benchmark, datasets: Path | None
 ) -> InputError | RunError | None:
-    """The error to raise if a data set cannot be read, with what to do; None if the data set is not the
-    reason."""
+    """The error to raise, with its fix, if a task cannot be loaded because of its data set; None if the cause
+    is another."""
     from datasets.exceptions import DatasetNotFoundError
 
     reason = to_one_line(error)
@@ -258,7 +252,8 @@ def _find_include_path(benchmark: Benchmark) -> Path | None:
 def _locate(
     config: dict[str, Any], benchmark: Benchmark, datasets: Path | None, scratch: Path
 ) -> dict[str, Any]:
-    """Where documents are read from: the mirror's folder, or the hub at the benchmark's revision."""
+    """The changes to a task's config that make it read the mirror's folder, or the hub at the benchmark's
+    revision."""
     dataset = hub_dataset(config)
     if dataset is None:
         return {}
@@ -285,7 +280,8 @@ def _locate(
 
 
 def _process(config: dict[str, Any]) -> dict[str, Any]:
-    """Makes a task that shuffles a document's choices shuffle them in the same way in every run."""
+    """The changes to a task's config with which it shuffles a document's choices in the same way in every
+    run."""
     process = config.get("process_docs")
     return {"process_docs": _seed_process_docs(process)} if callable(process) else {}
 
@@ -311,7 +307,8 @@ def _seed_by_document(function: Callable[..., Any], options: dict[str, Any]) -> 
 
 
 def _merge_sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
-    """The task's sampling with the benchmark's settings in place of its own, except for the stop strings."""
+    """The changes to a task's config that replace its sampling by the benchmark's, except for stop
+    strings."""
     wanted = benchmark.sampling
     if wanted is None:
         return {}
@@ -346,7 +343,7 @@ def _explain(
 
 
 def _has_relative(files: Any) -> bool:
-    """Whether a data set's `data_files` (a path, a list, or either by split) hold a relative path."""
+    """Whether `data_files` (a path, a list of paths, or either by split) contains a relative path."""
     if isinstance(files, str):
         return not Path(files).is_absolute() and "://" not in files
     return any(map(_has_relative, files.values() if isinstance(files, dict) else files or ()))
@@ -357,14 +354,15 @@ def _advise_mirroring(benchmark: Benchmark, datasets: Path) -> str:
 
 
 class Card(NamedTuple):
-    """The front matter of a mirrored data set: the commit that it is a copy of, and its configurations."""
+    """The front matter of a mirrored data set's README: the commit that was copied, and the
+    configurations."""
 
     revision: str | None
     configs: frozenset[str]
 
 
 def read_card(repository: Path) -> Card:
-    """The card of a data set's folder; empty if there is none."""
+    """The card of a data set's folder; without revision and configurations if the folder has no card."""
     from huggingface_hub import metadata_load
 
     file = repository / DATASET_CARD

@@ -1,4 +1,5 @@
-"""A mirror of data sets: folders laid out like the hub's, from which stock tasks load without a network."""
+"""Makes mirrors of data sets: folders laid out like the hub's, from which stock tasks load without a
+network."""
 
 from __future__ import annotations
 
@@ -32,17 +33,17 @@ ONLY_CONFIGURATION = "default"  # the hub's name for the one configuration of a 
 
 
 class Copy(NamedTuple):
-    """One configuration of one data set in the mirror."""
+    """One configuration of a data set in the mirror."""
 
     repo: str
     config: str
     revision: str
     rows: int | None
-    """The number of rows copied; None if the copy was there already."""
+    """The number of rows copied; None if the copy existed already."""
 
 
 class RequestedDataset(NamedTuple):
-    """A data set that a benchmark's tasks read, and how they read it."""
+    """A data set that a benchmark's tasks read, with the options that they pass to `datasets`."""
 
     dataset: HubDataset
     benchmark: Benchmark
@@ -55,10 +56,10 @@ def mirror_datasets(
     source: Path | None = None,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> list[Copy]:
-    """Writes every data set that the benchmarks read into `folder`; existing ones are left alone.
+    """Writes every data set that the benchmarks read into `folder`. Existing copies are left alone.
 
-    `source` is another mirror to copy from; None is the hub, at the benchmarks' revisions. Raises InputError
-    if `folder` holds another revision or the user lacks access, RunError if loading fails.
+    `source` is another mirror to copy from; None stands for the hub at the benchmarks' revisions. Raises
+    InputError if `folder` holds another revision or the user lacks access, and RunError if loading fails.
     """
     wanted = _find_wanted(benchmarks)
     revisions: dict[str, str] = {}
@@ -82,11 +83,9 @@ def mirror_datasets(
 
 
 def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.Table], revision: str) -> Path:
-    """Writes `mirror/repo/config/<split>-00000-of-00001.parquet` and lists it in the repository's card;
-    returns the folder.
-
-    The folder appears whole or not at all, and replaces an existing one.
-    """
+    """Writes a configuration to `mirror/repo/config/<split>-00000-of-00001.parquet`, and lists it in the
+    repository's card. Returns the configuration's folder, which appears whole or not at all, and replaces an
+    existing one."""
     import pyarrow.parquet as pq
 
     folder = mirror / repo / config
@@ -115,7 +114,8 @@ def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
 
 
 def _find_revision(want: RequestedDataset, source: Path | None) -> str:
-    """The commit to copy: the benchmark's, else the newest; with a `source`, the one that it holds."""
+    """The commit to copy: the one that `source` holds if it is given, else the benchmark's, else the
+    newest."""
     repo = want.dataset.repo
     if source is not None:
         if not (source / repo).is_dir():
@@ -141,7 +141,7 @@ def _check_revision(folder: Path, repo: str, revision: str) -> None:
 
 
 def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:
-    """Every split as the hub, or another mirror (`source`), has it."""
+    """Every split of the data set, as the hub has it, or another mirror (`source`)."""
     import datasets
 
     repo, config = want.dataset
@@ -164,8 +164,8 @@ def _explain_failure(error: Exception, want: RequestedDataset, source: Path | No
 
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:
-    """Writes a card: its front matter tells `datasets` which files make which configuration, the rest tells a
-    reader."""
+    """Writes the card of a data set's folder. From its front matter, `datasets` reads which files make which
+    configuration."""
     from huggingface_hub import metadata_save
 
     configs = [

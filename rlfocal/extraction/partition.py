@@ -1,4 +1,4 @@
-"""A partition of the warehouse, all answers of one model to one task: its identity and its lock."""
+"""The identity of a partition, which is all answers of one model to one task, and its lock."""
 
 from __future__ import annotations
 
@@ -19,34 +19,30 @@ from warehouse.store import PartitionKey, PartitionRecord
 # Raise this when the numbers that an engine computes from the same input change.
 EXTRACTION_REVISION = 2
 INVARIANT_VARIABLE = "VLLM_BATCH_INVARIANT"
-"""The variable with which vLLM's numbers depend on no batch, at some cost in speed.
-
-They differ from its usual numbers.
-"""
+"""The environment variable that makes vLLM's numbers independent of batches, at some cost in speed. The
+numbers differ from vLLM's usual ones."""
 UNCONDITIONAL_SUFFIX = "+unconditional"
-"""The suffix of a fingerprint with unconditional log-probs; without it, both fingerprints are the same."""
+"""The suffix of a fingerprint with unconditional log-probs. The rest is the same as without them."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A partition to extract: a model, a task and how to ask."""
+    """A partition to extract: a task, its fingerprint for a model, and how to ask the model."""
 
     task: TaskDocuments
     fingerprint: str
     replace_documents: bool = False
     """Whether other models' answers to a different set of documents may be deleted."""
     thinking: ThinkingSpec | None = None
-    """How the model thinks before it answers; None: it does not."""
+    """The settings of the model's thinking before its answers; None if it does not think."""
 
     def key(self, model: str) -> PartitionKey:
         return PartitionKey(model, self.task.benchmark, self.task.task)
 
 
 def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
-    """Whether a committed partition has the job's fingerprint, all its documents, and is complete.
-
-    One with unconditional log-probs also counts if they are not wanted.
-    """
+    """Whether a committed partition is complete, with the job's fingerprint and at least as many documents. A
+    partition with unconditional log-probs also covers a job without them."""
     # Limits take documents in one order.
     return (
         committed is not None
@@ -60,8 +56,8 @@ def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
 def extraction_lock(
     warehouse: Warehouse, model: str, benchmark: str, *, wait: bool
 ) -> AbstractContextManager[bool]:
-    """Holds the lock of a model's answers to a benchmark; yields False if another process holds it and not
-    `wait`."""
+    """Takes the lock of a model's answers to a benchmark. Yields whether it was taken: False if another
+    process holds it, and `wait` is false."""
     return warehouse.lock(f"extraction {model}\0{benchmark}", wait=wait)
 
 
@@ -73,13 +69,14 @@ def fingerprint(
     tokens: str | None = None,
     head: str | None = None,
 ) -> str:
-    """The sha256 of all that a row of (model, task) depends on, and whether it has unconditional log-probs.
+    """The sha256 of everything that a model's answers to a task depend on, with a suffix for unconditional
+    log-probs.
 
-    `model` is pinned, and `weights` is its `weights_digest`, which covers the tokenizer's files, too.
-    `tokens`: the digest of the tokenizer, where a class may read text differently than tokenizer.json.
-    `head`: its `head_dtype_of`. The task's digest covers prompts (few-shot seed, system prompt, chat template
-    or not), data and sampling. The number of documents is not included: a limited partition is part of the
-    whole one.
+    The revision of `model` is pinned. `weights` is its `weights_digest`, which covers the tokenizer's files.
+    `tokens` is the tokenizer's digest, if its class may read text differently than tokenizer.json. `head` is
+    the model's `head_dtype_of`. The task's digest covers prompts (few-shot seed, system prompt, chat template
+    or not), data and sampling. The number of documents does not count, so that a limited partition is part of
+    the whole one.
     """
     parts: dict[str, object] = {
         "revision": EXTRACTION_REVISION,
@@ -113,7 +110,7 @@ def fingerprint(
 
 
 def _select_arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
-    """The engine's arguments, without the number of chat requests sent at once, which changes no answer."""
+    """The engine's arguments without `concurrency` for chat, which changes no answer."""
     given = model.engine_args.get(backend)
     if backend != "chat" or given is None:
         return given
@@ -121,16 +118,18 @@ def _select_arguments(model: ModelSpec, backend: str) -> dict[str, object] | Non
 
 
 def _list_invariance(backend: str) -> list[str]:
-    """The environment variables that change how vLLM computes: none by default, so that fingerprints stay."""
+    """The environment variables that change how vLLM computes. The list is empty by default, so that
+    fingerprints stay."""
     is_set = os.environ.get(INVARIANT_VARIABLE, "0") not in ("", "0")
     return [INVARIANT_VARIABLE] if backend == "vllm" and is_set else []
 
 
 def weights_digest(model: ModelSpec) -> str:
-    """A digest of the weights and the tokenizer: a hub model's commit, or sha256 over a directory's files.
+    """A digest of a model's weights and tokenizer: a hub model's commit, or the sha256 of a directory's
+    files.
 
-    With a GGUF file or an adapter, it is a sha256 over these, too. `model` is pinned. Raises InputError for a
-    directory that lacks what an engine needs.
+    With a GGUF file or an adapter, it is a sha256 that covers them, too. The revision of `model` is pinned.
+    Raises InputError for a directory that lacks what an engine needs.
     """
     folder = local_weights(model)
     file = None if folder is None or model.gguf_file is None else folder / model.gguf_file

@@ -1,4 +1,4 @@
-"""A partition's record of its extraction, and an extraction's events as JSON lines."""
+"""Records how a partition was extracted, and logs an extraction's events as JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warehouse.limits import writing_to
 
 LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
-"""From this share of tied documents on, a message mentions them."""
+"""The least share of tied documents that a message mentions."""
 EXTRACT_AGAIN = "Its logits were rounded: extract it again without `head_dtype: model`."
 SCORE_AGAIN = "Its scores were rounded: have them served, or exported, as float32."
 _LOGGER = logging.getLogger("rlfocal.extraction")
@@ -34,7 +34,8 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "ascti
 
 
 class JsonLines(logging.Formatter):
-    """Formats one JSON object a line: time (UTC), level, event, host, process, and the event's fields."""
+    """Formats each event as a JSON object on one line: time (UTC), level, event, host, process, and the
+    event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         about = {
@@ -49,7 +50,8 @@ class JsonLines(logging.Formatter):
 
 
 def start_log() -> None:
-    """Starts the log that RLFOCAL_LOG asks for. Raises InputError if it cannot be written."""
+    """Starts the log at the place that RLFOCAL_LOG names, if any. Raises InputError if it cannot be
+    written."""
     place = os.environ.get(LOG_VARIABLE)
     if not place or any(isinstance(handler.formatter, JsonLines) for handler in _LOGGER.handlers):
         return
@@ -69,15 +71,15 @@ def start_log() -> None:
 
 
 def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Logs an event; `fields` may name its model, benchmark, task and shard."""
+    """Logs an event. `fields` may name its model, benchmark, task and shard."""
     _LOGGER.log(level, event, extra=fields)
 
 
 class Tokens(NamedTuple):
-    """The numbers of tokens of a partition, or of a part of it."""
+    """The token counts of a partition, or of a part of it."""
 
     prompt: int
-    """The tokens of prompts, each counted once a document, and of choices."""
+    """The number of tokens of prompts, each counted once a document, and of scored choices."""
     generated: int
     """The tokens of sampled texts and of traces."""
 
@@ -87,7 +89,8 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
-    """Counts the tokens of rows of `choice_logprobs` or `answer_passes`, whole documents of one task."""
+    """The token counts of rows of `choice_logprobs` or `answer_passes`. The rows are whole documents of one
+    task."""
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
     read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
     thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
@@ -100,7 +103,7 @@ def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
 
 
 def is_partial(rows: pa.Table) -> bool:
-    """Whether rows are of choices from a service that scores no prompt."""
+    """Whether rows are choices from a service that cannot score given text."""
     if "covered_mass" not in rows.column_names:
         return False
     answered = rows.filter(pc.is_null(rows["unanswered"]))
@@ -108,7 +111,7 @@ def is_partial(rows: pa.Table) -> bool:
 
 
 def unanswered_documents(rows: pa.Table) -> dict[int, str]:
-    """By document that lacks an answer, in order, the first reason why."""
+    """For each document without an answer, by doc_id, the first reason why."""
     missing = rows.filter(pc.is_valid(rows["unanswered"])).select(["doc_id", "unanswered"]).to_pylist()
     reasons: dict[int, str] = {}
     for row in missing:
@@ -117,13 +120,13 @@ def unanswered_documents(rows: pa.Table) -> dict[int, str]:
 
 
 def documents_to_ask(rows: pa.Table) -> list[int]:
-    """The documents without an answer that are asked again, because the reason may pass."""
+    """The doc_ids of documents without an answer that are asked again, because the reason may pass."""
     reasons = unanswered_documents(rows).items()
     return [doc_id for doc_id, reason in reasons if RETRIED_REASONS[reason.partition(":")[0]]]
 
 
 def count_ties(rows: pa.Table) -> int | None:
-    """The number of documents whose best choices are exactly equally likely; None for rows of
+    """The number of documents whose likeliest choices have exactly equal log-probs; None for rows of
     `answer_passes`."""
     if "choice" not in rows.column_names:
         return None
@@ -138,10 +141,8 @@ def count_ties(rows: pa.Table) -> int | None:
 def measure(
     rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`.
-
-    For choices that a service named, only the engine knows the kind of evidence.
-    """
+    """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`. The column
+    `evidence` is left out for choices from a service: only its engine knows how it got them."""
     tokens = tokens_of(rows, traces)
     scored = "logprobs" if "choice" in rows.column_names else "samples"
     return {
@@ -158,7 +159,8 @@ def measure(
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:
-    """The GPUs that an engine runs on, as CUDA_VISIBLE_DEVICES names them; None for a CPU.
+    """The GPUs that an engine with these settings runs on, as CUDA_VISIBLE_DEVICES names them; None for a
+    CPU.
 
     >>> gpus_of_engine({"device": "cpu"})
     """
@@ -170,7 +172,7 @@ def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:
 
 
 def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
-    """A sentence for each of these models whose engine had to work in a slower way than others."""
+    """A sentence for each of the models whose engine had to work in a slower way than usual."""
     rows = warehouse.rows(
         "SELECT DISTINCT model, settings->>'slower' AS slower FROM extractions "
         "WHERE list_contains(?, model) AND slower IS NOT NULL ORDER BY ALL",
@@ -180,7 +182,8 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
 
 
 def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]:
-    """A sentence with the remedy for each model whose documents on a benchmark tie too often."""
+    """A sentence with the remedy for each model and benchmark with too many tied documents. None stands for
+    all benchmarks."""
     rows = warehouse.rows(
         "SELECT model, benchmark, sum(n_ties) / sum(n_docs) AS ties, "
         "bool_and(coalesce(backend IN ('hf', 'vllm'), false)) FROM extractions "
@@ -196,7 +199,8 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
 
 
 def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks on which these models lack answers: how many documents, the first of them, and why."""
+    """A dictionary for each task on which the models lack answers: the numbers of documents, the first
+    doc_ids, and a reason."""
     missing = (
         "SELECT r.model, r.benchmark, r.task, r.doc_id, r.unanswered FROM {} AS r JOIN extractions AS e "
         "USING (model, benchmark, task) WHERE e.n_unanswered > 0 AND list_contains($1, r.model) "
@@ -214,12 +218,8 @@ def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[d
 
 
 def count_start(folder: Path) -> int:
-    """Notes that a partition whose shards are in `folder` was started; returns how often it was started
-    before.
-
-    The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is
-    full.
-    """
+    """Notes that a partition was started whose shards are in `folder`. Returns how often it was started
+    before. A commit deletes the note with the shards. Raises DiskFullError if the disk is full."""
     note, before = folder / "begun", 0
     with suppress(OSError, ValueError, IndexError):  # it was not started, or the note is torn
         before = int(note.read_text().split()[0])

@@ -1,5 +1,5 @@
-"""Facts in a service's responses beside the answer: which model gave it, for how many prompt tokens, and
-whether a cache did."""
+"""Checks what a service's responses report about themselves: the answering model, its provider, caches, and
+token counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlfocal.base.wording import count_noun
 from warehouse import Warehouse
 
 RESPONSES_KEY = "responses"
-"""The key of the counts of responses in a partition's `versions`."""
+"""The key of the response counts in a partition's `versions`."""
 VERSION_SUFFIX = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
-"""Matches what a service may add to a model's name: a date, a version, a tier."""
+"""Matches the text that a service may append to a model's name: a date, a version, or a tier."""
 
 
 class Response(NamedTuple):
-    """The facts in one kept response; None where it does not say."""
+    """The facts that one stored response reports about itself. A fact that it does not report is None."""
 
     id: str | None
     model: str | None
@@ -30,10 +30,10 @@ class Response(NamedTuple):
 
 
 def summarise(responses: Iterable[Response]) -> dict[str, Any]:
-    """Counts over all responses of a partition: by model, provider and fingerprint, and of odd ones.
+    """Counts of a partition's responses, by model, provider and fingerprint, and of suspicious responses.
 
-    `repeated`: responses with the id of an earlier one, where the service's ids differ. `cached`: responses
-    that a cache says it gave. `uncounted`: responses without a count of tokens.
+    `repeated`: responses with the id of an earlier one, if the service's ids differ at all. `cached`:
+    responses that came from a cache by their own report. `uncounted`: responses without token counts.
     """
     rows = list(responses)
     ids = Counter(row.id for row in rows if row.id)
@@ -51,7 +51,7 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
 
 
 def is_same_model(requested: str, answered: str) -> bool:
-    """Whether a service that names the model so gave what was asked for, as far as names tell.
+    """Whether the model that a service reports may be the requested one, judging by the names.
 
     >>> [is_same_model("openai/gpt-4o", name) for name in ("gpt-4o-2024-08-06", "gpt-4o-mini", "GPT-4o")]
     [True, False, True]
@@ -62,7 +62,7 @@ def is_same_model(requested: str, answered: str) -> bool:
 
 
 def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
-    """A sentence for each way in which responses for these models differ from what was asked for."""
+    """A sentence for each way in which responses for these models differ from what was requested."""
     rows = warehouse.query(
         "SELECT model, settings->>'served' AS served, settings->'body'->'provider' AS provider, "
         f"paid > 0 AS is_paid, (versions->'{RESPONSES_KEY}') AS facts FROM extractions "
@@ -112,7 +112,7 @@ def _describe_oddities(
 
 
 def _read_providers(provider: Any) -> set[str]:
-    """The providers that an entry's `body` names, as OpenRouter's requests do."""
+    """The providers that an entry's `body` allows in OpenRouter's form, in lower case."""
     named = (provider.get("only") or provider.get("order") or ()) if isinstance(provider, dict) else ()
     return {str(name).split("/")[0].lower() for name in named}
 
@@ -122,18 +122,19 @@ def _list_counts(counts: Mapping[str, int]) -> str:
 
 
 MIN_PROMPT_BYTES = 1000
-"""The least bytes of a prompt for a comparison with its tokens: a template adds tokens, and services
-round."""
+"""The least bytes of a prompt whose token count is checked. For shorter ones, templates and rounding weigh
+too much."""
 MAX_BYTES_OF_TOKEN = 12.0
-"""More bytes per token than any tokenizer's mean over a whole prompt."""
+"""A bound on a tokenizer's mean bytes per token over a whole prompt."""
 
 
 def cut_prompts(sizes: Mapping[int, tuple[int, int]]) -> tuple[set[int], str]:
-    """The documents whose prompts a service cannot have read whole, and a sentence why; none and "" if it may
-    have.
+    """The doc_ids of prompts that a service cannot have read whole, and words on why; none and "" if there
+    are none.
 
-    `sizes`: by doc_id, each prompt's bytes, and its tokens as the service counts them. Either tokens are far
-    too few, or prompts of several lengths have the same, largest number of tokens.
+    `sizes` has each prompt's bytes, and its tokens as the service counts them, by doc_id. A prompt is
+    suspicious if its tokens are far too few, or if prompts of several lengths have the same, largest number
+    of tokens.
     """
     long = {doc_id: size for doc_id, size in sizes.items() if size[0] >= MIN_PROMPT_BYTES and size[1] > 0}
     if not long:

@@ -1,4 +1,4 @@
-"""Rows of the warehouse for one partition (model, task)."""
+"""Makes the warehouse's rows of one partition, which is one model's answers to one task."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ TRACE_SCHEMA = pa.schema(
     ]
 )
 SHARED_COLUMNS = tuple(name for name, _ in _SHARED_FIELDS)
-"""The columns that all rows of one model and document share; they come first in these tables."""
+"""The columns that identify a document and a model. They come first in the tables of answers."""
 
 
 def _shared_cells(task: TaskDocuments, document: Document, model: str | None = None) -> dict[str, Any]:
-    """The cells of SHARED_COLUMNS; without a model, those that name a document."""
+    """The cells of SHARED_COLUMNS for a document and a model; without a model, those for the document."""
     cells = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
     return cells if model is None else cells | {"model": model}
 
@@ -111,10 +111,8 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
 
 
 def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
-    """Rows of `prompts`: of all models and, for a chat, as this model reads it, from `texts`.
-
-    A text is "" if nobody here knows it.
-    """
+    """Rows of `prompts`. A prompt is stored once for all models; a chat also as this model reads it, from
+    `texts`. A text is "" if only a service knows how the model reads the chat."""
     rows = []
     for document, text in zip(task.documents, texts, strict=True):
         about = _shared_cells(task, document)
@@ -132,11 +130,8 @@ def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Tab
 def choice_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], scores: Sequence[Sequence[ChoiceScore]]
 ) -> pa.Table:
-    """Rows of `choice_logprobs` for some documents of the task, one per choice.
-
-    Lengths are those of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set
-    here.
-    """
+    """Rows of `choice_logprobs` for some documents of the task, one per choice. Lengths are those of the
+    choice's text, as in lm-eval's acc_norm. Unconditional log-probs are left null."""
     rows = [
         _shared_cells(task, document, model)
         | {
@@ -162,7 +157,7 @@ def choice_rows(
 def pass_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
 ) -> pa.Table:
-    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
+    """Rows of `answer_passes` for some documents of the task, one per sampled text."""
     rows = [
         _shared_cells(task, document, model)
         | {
@@ -181,7 +176,7 @@ def pass_rows(
 
 
 def read_answer(text: str, task: TaskDocuments, gold: str | None = None) -> str | None:
-    """The answer of a generated text, in the form in which the task's answers are compared with its gold."""
+    """The answer in a generated text, in the canonical form in which it is compared with the gold answer."""
     return _read_answer(text, task.rule, None if task.is_numeric else gold, is_numeric=task.is_numeric)
 
 
@@ -210,12 +205,11 @@ def thought_rows(
 
 
 def mean_logprobs(scores: Sequence[Sequence[ChoiceScore]]) -> list[float]:
-    """The log-probs of choices that were scored after each of several traces; `scores` has a list of choices
-    a trace.
+    """The log-prob of each choice, from its scores after each of several traces: (traces, choices).
 
-    Their softmax is the mean over traces of each trace's own softmax, so that every trace weighs the same
-    however long the choices are. The probability of all choices together is the geometric mean over traces,
-    at most 1. With one trace, the log-probs are its own.
+    The softmax of the result is the mean over traces of each trace's own softmax. So every trace has the same
+    weight, however long the choices are. The total probability of the choices is the geometric mean over
+    traces, at most 1. With one trace, the log-probs are its own.
     """
     logprobs = np.array([[sum(score.token_logprobs) for score in trace] for trace in scores])
     mass = np.logaddexp.reduce(logprobs, axis=1, keepdims=True)
@@ -230,7 +224,8 @@ def trace_rows(
     traces: Sequence[Sequence[Trace]],
     scores: Sequence[Sequence[Sequence[ChoiceScore]]] | None,
 ) -> pa.Table:
-    """Rows of `traces` for some documents of the task; `scores` are those of choices after each trace."""
+    """Rows of `traces` for some documents of the task. `scores` are the scores of the choices after each
+    trace."""
     rows = [
         _shared_cells(task, document, model)
         | {
@@ -252,9 +247,7 @@ def probe_rows(
     facts: Mapping[str, Any], probabilities: Mapping[int, float], rows: pa.Table, traces: pa.Table | None
 ) -> list[dict[str, Any]]:
     """Rows of `probe_answers`, one per document: the common `facts`, and the document's rows of other tables.
-
-    `probabilities`: by doc_id, that with which the document was drawn.
-    """
+    `probabilities` has, by doc_id, the probability with which the document was drawn."""
     name = "choices" if "choice" in rows.column_names else "passes"
     answers, thought = _group_by_document(rows), {} if traces is None else _group_by_document(traces)
     return [
@@ -272,7 +265,7 @@ def _group_by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
 
 
 def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Schema) -> pa.Table:
-    """Rows of a table with this schema, from the column `name` of rows of `probe_answers`."""
+    """Rows of a table with this schema, unpacked from the column `name` of rows of `probe_answers`."""
     rows = [
         {shared: answer[shared] for shared in SHARED_COLUMNS} | row
         for answer in answers
@@ -282,20 +275,18 @@ def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Sc
 
 
 def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
-    """Every continuation of the documents as a document of its own, with an empty prompt, in a fixed order.
+    """One document for each different continuation of the documents, with an empty prompt, in a fixed order.
 
-    Each continuation is there once, however many documents have it. An empty prompt is lm-eval's: the token
-    that begins a text, or, if the tokenizer has none, the one that ends it.
+    lm-eval's empty prompt is the token that begins a text or, if the tokenizer has none, the one that ends
+    it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
     return [_make_document(i, text) for i, text in enumerate(texts)]
 
 
 def add_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
-    """Rows of `choice_logprobs` for these documents, with the log-prob of each choice after an empty prompt.
-
-    `scored`: the rows of `documents_of_choices(documents)`, one per continuation.
-    """
+    """The `rows` of `choice_logprobs`, with the log-prob of each choice after an empty prompt. `scored` has
+    the rows of `documents_of_choices(documents)`, one per continuation."""
     texts = [document.continuations[0] for document in documents_of_choices(documents)]
     places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
     of_text = {texts[place]: logprob for place, logprob in places}

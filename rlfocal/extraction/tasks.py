@@ -1,4 +1,4 @@
-"""lm-eval's tasks as documents: prompts are lm-eval's own, engines are ours."""
+"""Loads the documents of lm-eval's tasks, with lm-eval's own prompts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMIT
 
 @dataclass(frozen=True)
 class TaskDocuments:
-    """The documents of one task of a benchmark, in the task's order, and how they are answered."""
+    """The documents of one task of a benchmark, in the task's order, and how models answer them."""
 
     benchmark: str
     task: str
@@ -42,41 +42,40 @@ class TaskDocuments:
     splits: tuple[str, ...]
     """The split of each document, "train" or "test"."""
     sampling: SamplingSettings | None
-    """How answers are sampled; None if choices are scored."""
+    """The settings of sampled answers; None if choices are scored instead."""
     n_whole: int
-    """The number of documents of the task without a limit."""
+    """The number of the task's documents without a limit."""
     digest: str
-    """The sha256 over the whole task, whatever the limit: equal digests mean the same questions and
-    wording."""
+    """The sha256 of the whole task, whatever the limit. Tasks with equal digests have the same questions and
+    prompts."""
     confidential: bool = False
-    """Whether the question texts are left out of reports and exports unless asked for."""
+    """Whether reports and exports leave out the question texts unless they are requested."""
     unconditional: bool = False
     """Whether each choice is also scored after an empty prompt."""
     thinking: ThinkingSpec | None = None
-    """How models think before they answer, unless their entries say otherwise; None: they do not."""
+    """The settings of thinking before answers, unless a model's entry has its own; None for no thinking."""
     others: frozenset[str] = frozenset()
-    """The models of the pool that are not asked."""
+    """The names of the pool's models that are not asked this task."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Rows of the tables `benchmarks` and `tasks`, by the table's name."""
     is_numeric: bool = False
-    """Whether every gold answer of the whole task is a number: a text without a number then has no answer."""
+    """Whether every gold answer of the whole task is a number. A text without a number then has no answer."""
     rule: Rule = Rule.DEFAULT
-    """How answers are compared."""
+    """The rule by which an answer is compared with the gold answer."""
 
     def includes_model(self, model: str) -> bool:
-        """Whether this model is asked."""
         return model not in self.others
 
 
 def load_tasks(
     benchmarks: Iterable[Benchmark], limit: int | None = None, datasets: str | Path | None = None
 ) -> list[TaskDocuments]:
-    """Builds the prompts of every task of the benchmarks.
+    """The tasks of the benchmarks, with lm-eval's prompts.
 
-    `limit` takes the first documents of each task (of both official splits, if there are any, in proportion).
-    `datasets` is a mirror of the hub's data sets; None is $RLFOCAL_DATASETS, else the hub.
-    Raises InputError for a task that does not exist or cannot be represented and for a missing data set,
-    RunError if the data do not load.
+    `limit` takes the first documents of each task, in proportion from train and test if the task has official
+    splits. `datasets` is a mirror of the hub's data sets. None stands for $RLFOCAL_DATASETS, else the hub.
+    Raises InputError for a task that does not exist or is not supported, and for a missing data set. Raises
+    RunError if data do not load.
     """
     built: list[TaskDocuments] = []
     for _, tasks in load_each(benchmarks, limit, datasets):
@@ -89,7 +88,7 @@ def load_tasks(
 def load_each(
     benchmarks: Iterable[Benchmark], limit: int | None = None, datasets: str | Path | None = None
 ) -> Iterator[tuple[Benchmark, list[TaskDocuments] | Exception]]:
-    """Loads benchmarks one by one: yields the tasks of each, or why it does not load."""
+    """Loads benchmarks one by one. Yields the tasks of each, or the error with which it does not load."""
     if limit is not None and limit < 1:
         raise InputError(f"limit {limit} selects no documents; give at least 1")
     mirror = mirror_folder(datasets)
@@ -109,10 +108,8 @@ def load_each(
 
 
 def mirror_folder(datasets: str | Path | None) -> Path | None:
-    """The mirror that `datasets`, else $RLFOCAL_DATASETS, names; None: the hub.
-
-    Raises InputError if it is no folder.
-    """
+    """The mirror's folder: `datasets`, else $RLFOCAL_DATASETS; None if neither is given, which means the hub.
+    Raises InputError if it is no folder."""
     given = datasets or os.environ.get("RLFOCAL_DATASETS")
     if not given:
         return None
@@ -176,7 +173,8 @@ def _make_task_documents(
 
 
 def _build_documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
-    """Every document with lm-eval's prompt, even under a limit, because the digest must not depend on it."""
+    """Every document of the task with lm-eval's prompt. A limit does not count here, because the digest must
+    not depend on it."""
     try:
         task.build_all_requests(
             rank=0,
@@ -203,8 +201,8 @@ def _build_documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Docum
 
 
 def _leave_unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str:
-    """Leaves a chat's messages as they are: it stands for a chat template, which each tokenizer has of its
-    own."""
+    """A chat's messages as JSON. lm-eval calls this in place of a chat template, which only a model's
+    tokenizer has."""
     return json.dumps([(message["role"], message["content"]) for message in messages])
 
 
@@ -214,7 +212,7 @@ def _add_messages(document: Document) -> Document:
 
 
 def _group_by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
-    """Groups lm-eval's requests by document, in the task's order."""
+    """Yields lm-eval's requests grouped by document, in the task's order."""
     groups: dict[int, list[Any]] = {}
     for instance in instances:
         groups.setdefault(instance.doc_id, []).append(instance)
@@ -269,7 +267,7 @@ def _make_answer_document(task: Any, group: Sequence[Any], where: str, rule: Rul
 
 
 def _hash_doc(doc: Mapping[str, Any]) -> str:
-    """lm-eval's own doc_hash, so that its logs and our rows can be matched by document."""
+    """The `doc_hash` as lm-eval computes it, so that its logs can be matched with our rows by document."""
     from lm_eval.utils import handle_non_serializable, hash_string
 
     dumped = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)
@@ -286,8 +284,8 @@ def _count_four_fifths(n: int) -> int:
 
 
 def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
-    """The rows of the first documents of train and of test, in proportion, because the first rows alone would
-    all be train."""
+    """The positions of the first documents of train and of test, in proportion. The first positions alone
+    would all be train."""
     if limit is None:
         return range(len(splits))
     n_train = splits.count("train")
@@ -297,7 +295,7 @@ def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]
 
 
 def _read_sampling(config: Any, where: str) -> SamplingSettings:
-    """The sampling settings in lm-eval's generation_kwargs and repeats, read as lm-eval reads them."""
+    """The sampling settings in a task's generation_kwargs and repeats, read as lm-eval reads them."""
     options: dict[str, Any] = config.generation_kwargs
     for name in options:
         if name not in GENERATION_OPTIONS:
@@ -332,5 +330,6 @@ def _digest(
 
 
 def _spell_sampling(sampling: SamplingSettings | None) -> str:
-    """The settings as fingerprints have always spelt them, under the name `Sampling`."""
+    """The settings as text. Fingerprints contain it, so its form, with the old name `Sampling`, never
+    changes."""
     return repr(sampling).replace(type(sampling).__name__, "Sampling", 1)

@@ -28,7 +28,7 @@ def backend_of(model: ModelSpec, backend: str) -> str:
 
 
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
-    """Loads a model by the `load` of its backend's module. `threads`: for CPU kernels."""
+    """Loads a model with the backend's engine. `threads` is the number of CPU threads."""
     check_backend(backend)
     start_log()
     started = perf_counter()
@@ -38,7 +38,8 @@ def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
 
 
 def check_entry_for(backend: str, model: ModelSpec) -> None:
-    """Raises InputError for a setting of the entry that the backend would ignore, or cannot follow."""
+    """Raises InputError for a setting of the model's entry that the backend would ignore, or does not
+    support."""
     if backend != "chat" and model.spending_limit is not None:
         raise InputError(
             f"model {model.model!r}: only the backend chat keeps a `spending_limit`; leave it out, or use "
@@ -62,7 +63,7 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
 
 
 def check_weights_for(backend: str, model: ModelSpec) -> None:
-    """Raises InputError for weights, local or in the hub's cache, that the backend cannot read."""
+    """Raises InputError if the backend cannot read the model's weights, on disk or in the hub's cache."""
     method = quantisation(read_config(model)).method
     if backend == "vllm" and method in UNSUPPORTED_QUANTISATIONS:
         raise InputError(
@@ -73,12 +74,10 @@ def check_weights_for(backend: str, model: ModelSpec) -> None:
 
 
 def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
-    """The result of `check_tokenizer`; None where the backend does not encode text itself, as chat services
-    do not."""
+    """The result of `check_tokenizer`; None for the backend chat, where the service encodes the text."""
     return None if backend == "chat" else check_tokenizer(model, local_only=local_only)
 
 
 def check_backend(backend: str) -> None:
-    """Raises InputError for a backend that does not exist."""
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)

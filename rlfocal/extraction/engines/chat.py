@@ -1,4 +1,5 @@
-"""The engine behind any chat-completions service: first tokens or sampled letters stand for scores."""
+"""The engine behind any chat-completions service. It scores choices by the answer's first tokens, or by
+sampled letters."""
 
 from __future__ import annotations
 
@@ -42,47 +43,48 @@ from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 MAX_DECORATION_TOKENS = 4
-"""One of so many first tokens of an answer must name a choice."""
+"""The number of an answer's first tokens that are requested: one of them must name a choice."""
 FEWER_LISTED_TOKENS = 5
-"""The number of likeliest tokens to ask for, where a service refuses more."""
+"""The number of likeliest tokens to request where a service refuses to list more."""
 MAX_STOP_STRINGS = 4
-"""The most stop strings that services take; texts are cut here at the others."""
+"""The most stop strings that services take. Texts are cut at further stop strings on this side."""
 MIN_COVERED_MASS = 0.01
-"""If all choices together have a lower probability than this, the answer says nothing about them."""
+"""The least total probability of all choices. Below it, the answer says nothing about them."""
 PROBE_DOCUMENTS = 3
-"""The number of documents by which a service is asked how many tokens it lists: it may refuse one for its
-content."""
+"""The most documents with which to find out how many tokens a service lists. One might not suffice, because a
+service may refuse a document for its content."""
 MAX_TEXT_TOKENS = 131_072
-"""The most tokens of one prompt, and of one text, including reasoning that no max_tokens bounds."""
+"""The assumed bound on the tokens of one prompt, and of one text with its reasoning where a service ignores
+max_tokens."""
 MAX_TEMPLATE_TOKENS, MAX_MESSAGE_TOKENS = 256, 16
-"""The most tokens that a service's template adds to a chat, and to each message."""
+"""The most tokens that a service's template adds to a chat, and to each of its messages."""
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """The options of a chat service, `engine_args: {chat: ...}` of an entry."""
+    """The options of a chat service: `engine_args: {chat: ...}` in a model's entry."""
 
     top_logprobs: int = 20
-    """The number of likeliest first tokens to ask for; 0: samples instead."""
+    """The number of likeliest first tokens to request; 0 to sample texts instead."""
     samples: int = 16
-    """The number of texts for a document, where the service lists no tokens."""
+    """The number of texts to sample for a document, where the service lists no likeliest tokens."""
     temperature: float = 1.0
     """The temperature of the samples."""
     max_tokens: int = 16
     """The most tokens of each sample."""
     per_request: int | None = None
-    """The number of texts to ask for in one request; None: all of a document's."""
+    """The number of texts to request at once; None for all texts of a document."""
     concurrency: int = 16
     patience: float = BUSY_SECONDS
-    """Seconds that a request waits for a busy service."""
+    """The seconds that a request waits for a busy service."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every request's body that replace ours; null leaves a field out."""
+    """Fields that replace those of every request's body. A null leaves a field out."""
 
 
 class ChatEngine:
-    """A model that only a service runs. Every usable response is kept, because it was paid for."""
+    """A model that only a paid service runs. Every usable response is saved on disk."""
 
     shard = 64
     slower: str | None = None
@@ -171,10 +173,8 @@ class ChatEngine:
         return iter(sampled)
 
     def _find_cut_prompts(self) -> set[int]:
-        """The documents whose prompts the service read in part.
-
-        Raises InputError unless the entry allows that.
-        """
+        """The doc_ids of documents whose prompts the service truncated. Raises InputError unless the model's
+        entry allows truncation."""
         cut, words = cut_prompts(self._sizes)
         if cut and self._model.truncation == "refuse":
             raise InputError(
@@ -194,7 +194,8 @@ class ChatEngine:
         return f"{self._service.address} {self._served} {self._options.top_logprobs}"
 
     def _find_offer(self, documents: Sequence[Document]) -> int | None:
-        """How many likeliest tokens the service lists, 0: none; None where it refuses every document."""
+        """The number of likeliest tokens that the service lists, 0 if it lists none; None where it refuses
+        every document."""
         most = self._options.top_logprobs
         for document in documents[:PROBE_DOCUMENTS]:
             for top in sorted({most, min(most, FEWER_LISTED_TOKENS)}, reverse=True):
@@ -271,7 +272,7 @@ class ChatEngine:
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
     def _ask_passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
-        """All samples for a document, in as many requests as that takes; one at temperature 0."""
+        """All samples for a document, in as many requests as needed; one sample at temperature 0."""
         wanted = 1 if sampling.temperature == 0 else sampling.passes
         size = self._options.per_request or wanted
         return [
@@ -291,7 +292,8 @@ class ChatEngine:
         ]
 
     def _ask(self, document: Document, options: Body, n: int) -> ChatAnswer:
-        """The `n` texts of one request, which is paid for unless its answer was kept."""
+        """The response with `n` texts to one request. It is paid for unless an earlier response to the
+        request is saved."""
         messages = document.messages or (("user", document.context),)
         written = [{"role": role, "content": content} for role, content in messages]
         body = options | {"n": None if n == 1 else n} | dict(self._options.body)
@@ -366,7 +368,8 @@ class ChatEngine:
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
-    """Connects to a service at the entry's `base_url` or OPENAI_BASE_URL, with OPENAI_API_KEY."""
+    """Connects to a model's service. `threads` and `folder` are not used. The service's address is the
+    entry's `base_url` or OPENAI_BASE_URL, its key OPENAI_API_KEY."""
     options = options_of(spec, "chat", ChatOptions)
     service = Service(
         address_of(spec, "chat", "https://api.openai.com/v1"), options.patience, options.concurrency
@@ -406,6 +409,6 @@ def _sample(
 
 
 def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first stop string, and whether it has one."""
+    """The text before the first stop string, and whether the text has a stop string."""
     places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
     return (text[: min(places)], True) if places else (text, False)

@@ -1,4 +1,5 @@
-"""Reads a chat service's response once, and which choice it means: by first tokens, or by sampled texts."""
+"""Reads a chat service's responses, and which choice they name: by their first tokens, or by sampled
+texts."""
 
 from __future__ import annotations
 
@@ -20,38 +21,36 @@ from warehouse.alignment import LOGPROB_ROUNDING
 MAX_CHOICE_CHARACTERS = 16
 """The most characters of a choice that a service can be asked to name."""
 MIN_SHARE = 1e-6
-"""The probability of a choice that no sample named, because a share of 0 has no logarithm."""
+"""The probability given to a choice that no sample named, because a probability of 0 has no logarithm."""
 DECORATION_CHARACTERS = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
-"""Characters that may stand around a choice: " A", "(A", "**A**", "A."."""
+"""Characters that may stand around a choice's name, as in " A", "(A", "**A**" and "A."."""
 LEAD_PATTERN = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:?)?"
 LEAD_WORDS = frozenset(("the", "correct", "right", "best", "final", "answer", "is"))
 ARTICLE_PATTERN = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
 """Matches what follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
 PLAIN_WORD = re.compile(r"\s*\w+", re.ASCII)
-"""Matches a token whose text its bytes cannot correct."""
+"""Matches a token of plain word characters, whose text needs no correction by its bytes."""
 SPELLED_BYTES = re.compile(r"<0x[0-9A-Fa-f]{2}>|bytes:\s*(?:\\x[0-9A-Fa-f]{2})+")
 """Matches a token that is written as its bytes."""
 BYTE_LITERAL = re.compile(r"b(['\"]).+\1")
 
 
 Tokens = tuple[int, int]
-"""The number of tokens that a service read, and that it wrote."""
+"""The number of tokens that a service read, and the number that it wrote."""
 
 
 class ChoiceLogprobs(NamedTuple):
-    """The log-probs of one document's choices, as far as a service gives them."""
+    """The log-probs of one document's choices, as far as a service reveals them."""
 
     logprobs: tuple[float, ...]
     """A log-prob for each choice; their probabilities need not sum to 1."""
     covered_mass: float
-    """The probability of all answers that name a choice, as far as the service lists them."""
+    """The total probability of answers that name a choice, as far as the service lists them."""
 
 
 def names_of(document: Document) -> dict[str, int]:
-    """By the text that names it, without decoration, each choice's index.
-
-    Raises InputError where no word can name a choice.
-    """
+    """The index of each choice by the text that names it, without decoration. Raises InputError where a
+    choice cannot be named by a letter or word."""
     names = [_strip_decoration(text) for text in document.continuations]
     for name, text in zip(names, document.continuations, strict=True):
         if not name or len(name) > MAX_CHOICE_CHARACTERS or len(name.split()) > 1:
@@ -70,13 +69,14 @@ def names_of(document: Document) -> dict[str, int]:
 def logprobs_from_tokens(
     tokens: Sequence[Token], names: Mapping[str, int], content: str = ""
 ) -> ChoiceLogprobs:
-    """The choices' log-probs by the likeliest tokens of a greedy answer, up to the first that leads to no
-    choice.
+    """The choices' log-probs, from the likeliest tokens that a service lists at each place of its answer.
 
-    A listed token counts for the choice that the text up to it names. The drawn token is read with all that
-    follows, of which `content` may have more than the tokens: "A train leaves" names no choice. After
-    decoration or "The answer is", a token counts times the probability of these. A choice that is not listed
-    is at most as likely as the least likely listed token, and has at most what all listed tokens leave.
+    It reads the answer up to the first token that is no lead: decoration, or words such as "The answer is". A
+    listed token counts for the choice that the answer names if it goes on with that token. Behind a lead, its
+    probability is multiplied by that of the lead. A listed token that the answer goes on with is read with
+    all text that follows: "A train leaves" names no choice. `content` may hold more of that text than the
+    tokens. A choice that is not listed gets the probability of the least likely listed token, or what all
+    listed tokens leave if that is less.
     """
     shares: dict[int, float] = {}
     reached, unlisted, before = 1.0, 0.0, ""
@@ -112,7 +112,7 @@ def logprobs_from_tokens(
 
 
 def _sum_undrawn(following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]) -> float:
-    """The probability of the following tokens that were not drawn, and after which the text names the
+    """The probability of the listed next tokens other than the answer's own with which `text` still names the
     choice."""
     return sum(
         each.probability
@@ -123,14 +123,16 @@ def _sum_undrawn(following: Sequence[Token], text: str, choice: int, names: Mapp
 
 
 def logprobs_from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceLogprobs:
-    """The choices' log-probs by the share of texts that begin with each; other texts count for no choice."""
+    """The log-prob of each choice, from the share of texts that begin with it. Other texts count for no
+    choice."""
     given = [choice for text in texts if (choice := find_choice(text, names)) is not None]
     shares = [given.count(choice) / len(texts) for choice in range(len(names))]
     return ChoiceLogprobs(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
 
 
 def find_choice(text: str, names: Mapping[str, int]) -> int | None:
-    """The choice that a text begins with, alone or behind "the answer is"; None where it names none.
+    """The index of the choice that a text begins with, alone or behind "the answer is"; None where it names
+    none.
 
     >>> names = {"A": 0, "B": 1}
     >>> [find_choice(text, names) for text in ("**B**", "The answer is (A).", "A good question", "b", "E")]
@@ -153,19 +155,19 @@ def _strip_decoration(text: str) -> str:
 
 
 MAX_TOKENS = 10**8
-"""More tokens than any request has."""
+"""A bound on the token counts that are believed: no request has so many tokens."""
 PROBABILITY_SLACK = 0.01
-"""By so much, the probabilities of the listed tokens may sum to more than 1, because servers round."""
+"""The allowed excess over 1 of the listed tokens' total probability, because servers round."""
 
 
 def _read_details(value: Any) -> dict[str, int]:
-    """The counts of tokens of some kind; other values of a service are left out."""
+    """The counts of tokens by kind, without values that are no counts."""
     counts = value.items() if isinstance(value, dict) else ()
     return {k: int(n) for k, n in counts if isinstance(n, int | float) and not isinstance(n, bool) and n >= 0}
 
 
 def _join_parts(value: Any) -> Any:
-    """A text, which may come in parts; None where there is none."""
+    """The content of a message, joined if it comes in parts; "" where there is none."""
     if isinstance(value, list):
         return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
     return "" if value is None else value
@@ -176,7 +178,7 @@ Text = Annotated[str, BeforeValidator(_join_parts)]
 
 
 class Usage(BaseModel):
-    """The tokens that a request is billed for, as far as the service says."""
+    """The token counts that a request is billed by, as far as the service reports them."""
 
     prompt_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
     completion_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
@@ -186,12 +188,14 @@ class Usage(BaseModel):
 
     @property
     def read(self) -> int | None:
-        """The number of the prompt's tokens; some services count those of a cache, or of sounds, apart."""
+        """The number of the prompt's tokens. It includes cached and audio tokens that some services count
+        separately."""
         return _add_up_tokens(self.prompt_tokens, self.prompt_tokens_details, "cached_tokens", "audio_tokens")
 
     @property
     def written(self) -> int | None:
-        """The number of generated tokens, including those of reasoning, which some services count apart."""
+        """The number of generated tokens. It includes reasoning tokens, which some services count
+        separately."""
         others = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
         apart = _add_up_tokens(self.completion_tokens, *others)
         if self.read is None or self.total_tokens is None:
@@ -199,9 +203,10 @@ class Usage(BaseModel):
         return max(apart or 0, self.total_tokens - self.read)
 
     def tokens(self, *, is_empty: bool) -> Tokens | None:
-        """The numbers of tokens read and written; None where the service does not say them.
+        """The numbers of tokens read and written; None where the service does not report them.
 
-        Nor can it have read 0, or written 0 for a text: `is_empty` says that there is none.
+        Counts that cannot be right are not believed: 0 tokens read, or 0 written for a text. `is_empty` says
+        that the response has no text.
         """
         if not self.read or self.written is None or not (self.written or is_empty):
             return None
@@ -209,18 +214,18 @@ class Usage(BaseModel):
 
 
 def _read_bytes(value: Any) -> Any:
-    """The bytes of a token; None where a service has another value there."""
+    """The bytes of a token; None where a service sends another value."""
     is_bytes = isinstance(value, list) and all(type(byte) is int and 0 <= byte < 256 for byte in value)
     return tuple(value) if value and is_bytes else None
 
 
 class ListedToken(BaseModel, frozen=True):
-    """One of the likeliest tokens at a position of the answer."""
+    """One of the likeliest tokens at a place in the answer."""
 
     token: str = ""
     bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_read_bytes)] = None
     logprob: Annotated[float | None, Strict()] = None
-    """The token's log-prob; None: the service does not say."""
+    """The token's log-prob; None where the service does not report it."""
 
     @field_validator("logprob")
     @classmethod
@@ -239,10 +244,8 @@ class ListedToken(BaseModel, frozen=True):
 
     @property
     def text(self) -> str:
-        r"""The token's text: a plain word as it is, else from its bytes.
-
-        Bytes are in their own field, or as some services spell them (<0x41>, bytes:\x41, b'A').
-        """
+        r"""The token's text: the token itself if it is a plain word, else its decoded bytes. Bytes come in
+        their own field, or spelled in the token (<0x41>, bytes:\x41, b'A')."""
         if PLAIN_WORD.fullmatch(self.token):
             return self.token
         spelled: Sequence[int] | None = self.bytes
@@ -260,7 +263,7 @@ class ListedToken(BaseModel, frozen=True):
 
 
 class Token(ListedToken, frozen=True):
-    """A token of the answer, with the likeliest tokens at its position."""
+    """A token of the answer, with the likeliest tokens at its place."""
 
     top_logprobs: list[ListedToken] = []
 
@@ -281,7 +284,8 @@ class Token(ListedToken, frozen=True):
 
     @property
     def listed(self) -> list[ListedToken]:
-        """The likeliest tokens with known log-probs, each once, and the token itself."""
+        """The likeliest tokens at this place with known log-probs, each once. They include this token if its
+        log-prob is known."""
         others = [each for each in dict.fromkeys(self.top_logprobs) if each.logprob is not None]
         is_there = self.logprob is None or any(each.token == self.token for each in others)
         return others if is_there else [self, *others]
@@ -308,7 +312,8 @@ class ChatChoice(BaseModel):
 
     @property
     def tokens(self) -> list[Token]:
-        """The answer's tokens, where the service lists the likeliest ones; else empty."""
+        """The answer's tokens; empty where the service does not list the likeliest tokens at the first
+        place."""
         tokens = (self.logprobs.content if self.logprobs else None) or []
         return tokens if tokens and tokens[0].top_logprobs and tokens[0].listed else []
 
@@ -331,33 +336,31 @@ class ChatChoice(BaseModel):
 
     @property
     def ended(self) -> str:
-        """How the text ended: "stop" or "length", or in the service's word where the text is no answer."""
+        """How the text ended: "stop" or "length", or the service's own word where the text is no answer."""
         return end_of(self.finish_reason)
 
 
 class BillableAnswer(BaseModel):
-    """The fields of a response that are needed to pay for it, even if the rest is wrong."""
+    """The part of a response that is needed to pay for it, even if the rest is wrong."""
 
     usage: Annotated[Usage, BeforeValidator(lambda given: {} if given is None else given)] = Usage()
 
 
 class ChatAnswer(BillableAnswer):
-    """The texts of one request, with their tokens and costs."""
+    """The texts of one request, with their tokens and token counts."""
 
     model: str | None = None
     choices: list[ChatChoice] = Field(min_length=1)
 
     @property
     def tokens(self) -> Tokens | None:
-        """The numbers of tokens read and written; None where the service does not say."""
+        """The numbers of tokens read and written; None where the service does not report them."""
         return self.usage.tokens(is_empty=not any(choice.message.content for choice in self.choices))
 
 
 def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
-    """`ChatAnswer.tokens` of a response that may be no answer.
-
-    Raises UnansweredError for impossible numbers.
-    """
+    """The `ChatAnswer.tokens` of a response, even if the response is no valid answer. Raises UnansweredError
+    for impossible counts."""
     choices = content.get("choices")
     messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     texts = [message.get("content") for message in messages if isinstance(message, dict)]
@@ -365,6 +368,7 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
 
 
 def _add_up_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
-    """The total number of tokens. Parts that exceed `counted` were not part of it."""
+    """The total number of tokens. Parts that together exceed `counted` are not included in it, and are
+    added."""
     apart = sum(details.get(part, 0) for part in parts)
     return counted if counted is None or apart <= counted else counted + apart

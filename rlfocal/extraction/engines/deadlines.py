@@ -1,5 +1,5 @@
-"""A deadline for a whole response: httpx only bounds single reads, and one byte a second never exceeds
-that."""
+"""A deadline for a whole response. httpx bounds single reads only, which a server that sends one byte a
+second never exceeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _deadline = local()  # requests are sent and read in the thread that asks
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Reads of this thread raise httpx.ReadTimeout after so many seconds in all."""
+    """Lets reads in this thread raise httpx.ReadTimeout once `seconds` have passed in all."""
     _deadline.at = monotonic() + seconds
     try:
         yield
@@ -28,12 +28,12 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def shorten_deadline(seconds: float) -> None:
-    """Lets the rest of the response take at most so many seconds."""
+    """Lets the rest of the response in this thread take at most `seconds`."""
     _deadline.at = min(_deadline.at, monotonic() + seconds)
 
 
 def bound_reads(client: httpx.Client) -> None:
-    """Makes a client's connections keep `deadline`, including those through proxies."""
+    """Makes a client's connections, including those through proxies, respect `deadline`."""
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
             transport._pool._network_backend = _Backend(transport._pool._network_backend)

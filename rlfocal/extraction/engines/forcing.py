@@ -1,4 +1,4 @@
-"""A logits processor for vLLM, which continues a prompt by given tokens and returns their
+"""A logits processor for vLLM that makes it continue a prompt with given tokens, to return their
 log-probabilities."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from rlfocal.extraction.engines.vllm import FORCED_TOKENS
 
 
 class TokenForcer(AdapterLogitsProcessor):  # type: ignore[misc]
-    """Draws the tokens that a request names. vLLM takes log-probabilities before it changes the logits."""
+    """Forces vLLM to draw the tokens that a request lists. vLLM takes log-probabilities before the logits are
+    changed."""
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -26,10 +27,8 @@ class TokenForcer(AdapterLogitsProcessor):  # type: ignore[misc]
 
 
 def _force(tokens: list[int]) -> Callable[[list[int], Tensor], Tensor]:
-    """A function that makes the logit of the token after the `drawn` ones the largest.
-
-    Logits: (vocabulary,).
-    """
+    """A function that raises the logit of the request's next token to infinity. `drawn`: the tokens drawn so
+    far. `logits`: (vocabulary,)."""
 
     def force(drawn: list[int], logits: Tensor) -> Tensor:
         logits[tokens[len(drawn)]] = float("inf")

@@ -1,4 +1,4 @@
-"""The hardware behind a partition's numbers, down to the last bit: the GPU, its driver, and how an engine
+"""The hardware that a partition's numbers depend on to the last bit: the GPU, its driver, and how the engine
 uses it."""
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ HARDWARE_FACTS = (
     *("device_product", "compute_capability", "driver", "cuda"),
     *("attention_backend", "model_runner", "kv_dtype", "head_dtype", "batch_invariant"),
 )
-"""The names of hardware facts in a partition's settings; rows of a CPU, and older rows, have none."""
+"""The names of hardware facts in a partition's settings. Partitions from a CPU, and older ones, have none."""
 
 
 def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The products, compute capabilities, driver and CUDA of the GPUs that this process sees.
-
-    Empty for an engine whose settings name another device, and where no driver answers.
-    """
+    """The products, compute capabilities, driver and CUDA version of the GPUs that this process sees. It is
+    empty for an engine whose settings name another device, and where no driver answers."""
     devices = [device for device in find_gpus() if device.product]
     if not str(settings.get("device")).startswith("cuda") or not devices:
         return {}
@@ -35,10 +33,8 @@ def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def vllm_facts(llm: Any) -> dict[str, Any]:
-    """Attention backend, model runner, the cache's data type and batch invariance of a loaded vLLM on a GPU.
-
-    For a mixture of experts, VLLM_BATCH_INVARIANT does not keep its promise (vllm#57016).
-    """
+    """The attention backend, model runner, cache dtype and batch invariance of a loaded vLLM; empty on a CPU.
+    For a mixture of experts, batch invariance is false even under VLLM_BATCH_INVARIANT (vllm#57016)."""
     config = llm.llm_engine.vllm_config
     if config.device_config.device_type == "cpu":
         return {}
@@ -50,7 +46,7 @@ def vllm_facts(llm: Any) -> dict[str, Any]:
 
 
 def describe_worker(worker: Any) -> dict[str, str]:
-    """The model runner, attention and cache that vLLM's worker chose. Runs in the worker's process."""
+    """The model runner, attention and cache dtype of a vLLM worker. It runs in the worker's process."""
     runner = worker.model_runner
     # Its runners keep these under no promised name.
     groups = [group for groups in getattr(runner, "attn_groups", ()) for group in groups]

@@ -1,7 +1,5 @@
-"""A model's last product in float32. In bfloat16, logits are steps of up to 0.125 apart, and choices tie.
-
-vLLM has it as `hf_overrides: {head_dtype: float32}`; this module does the same for transformers' models.
-"""
+"""Computes a transformers model's logits in float32. In bfloat16, they are steps of up to 0.125 apart, and
+choices tie. vLLM does the same under `hf_overrides: {head_dtype: float32}`."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 def use_float32_head(model: Any) -> bool:
     """Makes a model's logits float32, whatever its dtype; False where its head is quantised or missing.
-
-    The factors stay as they are: only their products are added and kept in float32.
-    """
+    Weights and hidden states keep their values: only their products are summed in float32."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.weight.dtype not in (*HALF_DTYPES, torch.float32):
         return False
@@ -29,7 +25,7 @@ def use_float32_head(model: Any) -> bool:
 
 
 def head_setting(dtype: torch.dtype, head: torch.dtype) -> dict[str, str]:
-    """The settings that a head in dtype `head` adds to those of a model in `dtype`: none where all is
+    """The `head_dtype` setting of a model in `dtype` whose head is in dtype `head`; empty for a model in
     float32."""
     return {} if dtype == torch.float32 else {"head_dtype": str(head).removeprefix("torch.")}
 
@@ -45,7 +41,8 @@ def _make_gpu_head(head: nn.Linear) -> Any:
 
 
 def _make_cpu_head(head: nn.Linear) -> Any:
-    """A head that keeps its weights in float32 too, because a CPU cannot multiply halves to float32."""
+    """A `forward` with weights in float32, because a CPU cannot multiply half-precision factors to
+    float32."""
     weight = head.weight.detach().float()
     bias = None if head.bias is None else head.bias.detach().float()
 

@@ -1,4 +1,4 @@
-"""The transformers engine: any causal LM, on CPU or GPU, one model in each process."""
+"""The transformers engine. It runs any causal LM, on CPU or GPU, one model in each process."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 MIN_SHARED_PROMPTS = 4
-"""So many prompts must begin alike for their preamble to be a batch of its own."""
+"""The least number of prompts that must begin alike for their common preamble to get batches of its own."""
 BATCH_TOKENS = 16384
-"""The most tokens held at once, unless one document has more."""
+"""The most tokens whose keys and values are in memory at once, unless one document has more."""
 
 NOT_FINITE_MESSAGE = (
     "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
@@ -67,7 +67,8 @@ NOT_FINITE_MESSAGE = (
 
 
 class HFEngine(TokenEngine):
-    """A loaded causal LM. It reads each prefix once, then continues its cache with choices or samples."""
+    """A loaded causal LM. It reads each prefix once, then continues the prefix's cache with choices or
+    samples."""
 
     def __init__(
         self,
@@ -82,10 +83,8 @@ class HFEngine(TokenEngine):
         template_args: Mapping[str, Any] | None = None,
         head_dtype: Literal["float32", "model"] = "float32",
     ) -> None:
-        """Takes a loaded model and its tokenizer.
-
-        `logit_mib`: memory for logits at once; by default a quarter of the free memory, up to a GiB.
-        """
+        """Takes a loaded model and its tokenizer. `logit_mib` is the memory for logits at once, in MiB. By
+        default it is a quarter of the free memory, up to a GiB."""
         self.shard = shard
         self._model = model.eval()
         self._float32_head = head_dtype == "float32" and use_float32_head(model)
@@ -157,8 +156,8 @@ class HFEngine(TokenEngine):
             yield from self._sample_batch(prompts[some], numbers, sampling, stops)
 
     def _make_batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
-        """Batches of groups that begin alike and are about equally long (exactly, if nothing is shared), as
-        many as fit."""
+        """Yields batches of groups of similar length, each as large as memory allows. Groups whose preamble
+        many share are batched together. If the model cannot share caches, all of a batch have one length."""
         heads = Counter(group.prefix[:MIN_PREAMBLE_TOKENS] for group in groups)
 
         def common(group: PrefixGroup) -> Tokens:
@@ -182,13 +181,13 @@ class HFEngine(TokenEngine):
             yield batch
 
     def _count_held(self, group: PrefixGroup) -> int:
-        """The number of tokens that a group holds in memory."""
+        """The number of tokens whose keys and values the group takes in memory."""
         several = sum(len(suffix) > 1 for suffix in group.suffixes)
         copies = 1 if self._prefiller.free_masks else max(1, several)
         return copies * len(group.prefix) + sum(map(len, group.suffixes))
 
     def _count_rows(self, group: PrefixGroup) -> int:
-        """The rows of logits that a group takes in a batch whose rows are all padded to its width."""
+        """The number of logit rows that a group takes; in a batch, all are padded to the widest group."""
         longest = max(map(len, group.suffixes))
         if not self.shares_prefix:
             return longest
@@ -196,8 +195,8 @@ class HFEngine(TokenEngine):
         return 1 + (together if self._prefiller.free_masks else longest * len(group.suffixes))
 
     def _score_shared(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
-        """Scores a batch: reads every prefix once, and continues its cache with the choices' further
-        tokens."""
+        """Scores a batch: reads every prefix once, then continues its cache with the rest of each choice's
+        tokens. Yields ((document, choice), score)."""
         read = self._prefiller.read([g.prefix for g in batch])
         parents = [row for row, g in enumerate(batch) for _ in g.suffixes]
         firsts = self._prefiller.tensor([s[0] for g in batch for s in g.suffixes])
@@ -212,8 +211,8 @@ class HFEngine(TokenEngine):
                 )
 
     def _score_plain(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
-        """Scores a batch in lm-eval's way: a whole sequence per choice, all of one length, without padding or
-        cache."""
+        """Scores a batch as lm-eval does: one whole sequence per choice, all of one length, without padding
+        or cache. Yields ((document, choice), score)."""
         inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
         kept = max(len(g.suffixes[0]) for g in batch)
         options = {"logits_to_keep": kept} if self._keeps else {}
@@ -226,7 +225,8 @@ class HFEngine(TokenEngine):
     def _sample_batch(
         self, prompts: Sequence[Tokens], numbers: Tensor, sampling: SamplingSettings, stops: StopStrings
     ) -> Iterator[tuple[Sample, ...]]:
-        """Samples all texts of some documents together; a finished row leaves the batch."""
+        """Samples all texts of some documents together; a finished text leaves the batch. `numbers`:
+        (documents, passes, steps), uniform."""
         documents, passes, steps = numbers.shape
         read = self._prefiller.read(prompts)
         parent = torch.arange(documents, device=read.mask.device).repeat_interleave(passes)
@@ -271,7 +271,8 @@ class HFEngine(TokenEngine):
 
     @torch.inference_mode()
     def _find_sharing_fault(self) -> str | None:
-        """Why shared caches and masks change the model's numbers on two prompts; None if they do not."""
+        """The reason why shared caches and masks change the model's numbers on two test prompts; None if they
+        do not."""
         vocabulary = self._model.config.get_text_config().vocab_size
         preamble = tuple((7 * i + 3) % vocabulary for i in range(MIN_PREAMBLE_TOKENS))
         tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
@@ -306,7 +307,8 @@ class HFEngine(TokenEngine):
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
-    """Loads a model from a local folder, or from the hub at its revision; in float32 by default on a CPU."""
+    """Loads a model from a local folder, or from the hub at its revision. On a CPU, the dtype `auto` is
+    float32."""
     torch.set_num_threads(threads)
     source = spec.hf_repo if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}

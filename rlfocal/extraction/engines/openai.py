@@ -1,5 +1,5 @@
-"""The engine behind an OpenAI-compatible server, such as `vllm serve`; a server that does not score is
-sampled."""
+"""The engine behind an OpenAI-compatible server, such as `vllm serve`. A server that scores no prompts can
+still be sampled."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse.alignment import LOGPROB_ROUNDING
 
 LOGPROB_SLACK = 0.01
-"""By so much, two log-probabilities of one token may differ, because servers round."""
+"""The allowed difference between two log-probabilities that a server gives for one token, because servers
+round."""
 TOKEN_ID_PREFIX = "token_id:"
-"""The prefix of a token that is named by its number."""
+"""The prefix with which a server writes a token as its id."""
 LogProb = Annotated[float, Strict(), Field(le=LOGPROB_ROUNDING, allow_inf_nan=False)]
 
 
@@ -68,7 +69,7 @@ class _CompletionLogProbs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """One text, with what is known of its tokens and of the prompt's."""
+    """One text of a server's response, with its token ids and log-probs as far as the server returns them."""
 
     index: int = 0
     text: str = ""
@@ -90,7 +91,8 @@ class Completion(BaseModel):
 
 
 def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
-    """The `n` texts of a response, in order. Raises UnansweredError unless it answers `prompt`."""
+    """The `n` texts of a response, in order. Raises UnansweredError for other numbers of texts or of the
+    prompt's tokens."""
     answer = read(Completion, content)
     choices = sorted(answer.choices, key=lambda choice: choice.index)
     if [choice.index for choice in choices] != list(range(n)):
@@ -106,7 +108,8 @@ def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
 
 
 def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
-    """The scores of every token of the prompt but the first, from vLLM's `prompt_logprobs`."""
+    """The scores of every token of the prompt but the first, from the `prompt_logprobs` of a vLLM server's
+    response."""
     entries = _read_choice(content, prompt).prompt_logprobs or []
     if len(entries) != len(prompt):
         raise UnansweredError(
@@ -122,10 +125,8 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
 
 
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
-    """The scores of every token of the prompt but the first, from the older echo.
-
-    `piece`: returns a token's own text.
-    """
+    """The scores of every token of the prompt but the first, from a response that echoes the prompt. `piece`
+    returns the text of a token id."""
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     own, n = logprobs.token_logprobs, len(prompt)
     tops = logprobs.top_logprobs or [None] * len(own)
@@ -144,7 +145,8 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
 
 
 def read_next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
-    """The scores of chosen next tokens; None for those that are not listed."""
+    """The scores of `targets` as the token after the prompt; None for targets that the response does not
+    list."""
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
@@ -165,7 +167,8 @@ def _read_choice(content: Any, prompt: Tokens) -> CompletionChoice:
 
 
 def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], str]) -> None:
-    """Raises UnansweredError where an echo shows other tokens than were sent, as far as it shows them."""
+    """Raises UnansweredError if the echoed tokens are not those of the prompt. An echo of one text repeated
+    is not checked."""
     if len(set(echoed)) < 2 <= len(set(prompt)):
         return  # it does not
     named = [TOKEN_ID_PREFIX + str(token) for token in prompt]
@@ -188,25 +191,25 @@ SCORING_OPTIONS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
     "echo": {"echo": True, "logprobs": 1},
 }
-"""By way to ask for a prompt's log-probs, the fields of the request: vLLM's own, or the older echo of the
+"""The request fields for each way to get a prompt's log-probs: vLLM's own, and the older echo of the
 prompt."""
 
 
 @dataclass(frozen=True)
 class CompletionOptions:
-    """The options of a completions server, `engine_args: {openai: ...}` of an entry."""
+    """The options of a completions server: `engine_args: {openai: ...}` in a model's entry."""
 
     concurrency: int = 32
     patience: float = BUSY_SECONDS
-    """Seconds that a request waits for a busy server."""
+    """The seconds that a request waits for a busy server."""
 
 
 class CannotScoreError(RunError):
-    """A server does not return the log-probabilities of prompts."""
+    """The error of a server that does not return the log-probabilities of prompts."""
 
 
 class OpenAIEngine(TokenEngine):
-    """A served model. Prompts are sent as token ids, so that they are the same as for any other engine."""
+    """A model on a server. Prompts are sent as token ids, the same ids as for any other engine."""
 
     shard = 256
 
@@ -344,7 +347,8 @@ class OpenAIEngine(TokenEngine):
         return self._service.post("completions", body, check, bill_nothing)
 
     def _find_way_to_read(self) -> str:
-        """The first way to ask for a prompt's log-probs that the server knows, a key of SCORING_OPTIONS."""
+        """The first key of SCORING_OPTIONS by which the server returns a prompt's log-probs. Raises
+        CannotScoreError if none works."""
         refusals = []
         for way in SCORING_OPTIONS:
             try:
@@ -359,7 +363,8 @@ class OpenAIEngine(TokenEngine):
         )
 
     def _scores_next_tokens(self, way: str) -> bool:
-        """Whether the server scores next tokens that it is given, with the numbers of a longer prompt."""
+        """Whether the server scores next tokens that a request names, and scores them as in a longer
+        prompt."""
         try:
             [scored] = self._next(PROBE_TOKENS[:-1], PROBE_TOKENS[-1:])
             expected = self._read(PROBE_TOKENS, way)[-1]
@@ -369,11 +374,8 @@ class OpenAIEngine(TokenEngine):
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine:
-    """Connects to the server of a model; its tokenizer is loaded here.
-
-    The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
-    `threads` is not used: nothing is computed here.
-    """
+    """Connects to a model's server; only the tokenizer is loaded here, and `threads` is not used. The
+    server's address is the entry's `base_url` or OPENAI_BASE_URL. A key is read from OPENAI_API_KEY."""
     options = options_of(spec, "openai", CompletionOptions)
     url = address_of(spec, "openai", "http://localhost:8000/v1")
     service = Service(url, options.patience, options.concurrency)
@@ -387,7 +389,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
 
 
 def _find_served(service: Service, spec: ModelSpec, source: str) -> Content:
-    """The server's entry of the model: by its name here or its repository, or the only entry there is."""
+    """The server's entry for the model, by the model's name or repository. Raises RunError without one."""
     by_name = {entry["id"]: entry for entry in service.models()}
     # A server may offer an adapter's model under one name and its base under another.
     names = (spec.model, spec.hf_repo, source) if spec.adapter is None else (spec.model, spec.adapter)

@@ -1,4 +1,5 @@
-"""Payments to services and their answers, on disk: nothing is paid for twice, and no limit is exceeded."""
+"""Records payments to services, and the paid answers, on disk. Nothing is paid for twice, and spending limits
+hold."""
 
 from __future__ import annotations
 
@@ -23,41 +24,41 @@ CREATE TABLE IF NOT EXISTS offers (service TEXT PRIMARY KEY, top_logprobs INTEGE
 """
 _RESPONSE_FIELDS = ("id", "model", "provider", "system_fingerprint", "cached", "usage.prompt_tokens")
 NO_USABLE_ANSWER = ""
-"""Stands for the answer to a paid request that has no usable answer."""
+"""The text stored as the answer to a paid request whose response could not be used."""
 
 
 @dataclass(eq=False)
 class Bill:
-    """The bill of one try of a request."""
+    """The bill of one attempt to send a request."""
 
     reserved: float
     """The most cents that the request can cost."""
     risk: float
-    """The cents beyond `reserved` that the request can cost, where the service ignores max_tokens."""
+    """The cents beyond `reserved` that the request can cost if the service ignores max_tokens."""
     cents: float
-    """The cents that the request costs, as far as is known: before its answer, the most that it can."""
+    """The cents that count for the request: the most that it can cost, until its response says its cost."""
     is_known: bool = False
     kept: tuple[str, str] | None = None
     """The request's key and its answer; None until there is a usable answer."""
 
     def pay(self, cents: float) -> None:
-        """Sets the cents that the service says the request costs."""
+        """Sets the cost of the request as the service reports it, in cents."""
         self.cents, self.is_known = cents, True
 
 
 class Payments:
     """The payments for one model, and the answers to its current partition. Threads and processes may share
-    it.
+    one file.
 
-    Before a request is sent, the most that it can cost is counted; after its answer, what it did cost. A
-    request that was on its way when a process was killed counts in full. Where a service bills more than that
-    most (tokens of reasoning beyond max_tokens), its later requests count as much more. Under a limit,
-    requests are on their way together only if the limit holds even at the worst cost of each. So at most one
-    request exceeds it.
+    Before a request is sent, the most that it can cost is counted; after its response, its actual cost. If
+    the process is killed in between, the request counts in full. A service may bill more than that most, for
+    reasoning beyond max_tokens. The bound of its later requests is then raised by the same factor. Under a
+    limit, requests are sent concurrently only if the limit holds even at the worst cost of each. So at most
+    one request exceeds it.
     """
 
     def __init__(self, file: Path, model: str, limit: float | None, partition: str) -> None:
-        """Opens the payments in `file`. `limit`: cents in all; None: no limit."""
+        """Opens the payments in `file`. `limit` is the most cents to spend in all; None for no limit."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
         self._database.executescript(_TABLES_DDL)
@@ -72,11 +73,12 @@ class Payments:
 
     @contextmanager
     def open_bill(self, most: float, worst: float = 0.0) -> Iterator[Bill]:
-        """Opens the bill of a request that can cost `most` cents, or `worst` where its service ignores
+        """Opens the bill of a request that can cost `most` cents, or `worst` if its service ignores
         max_tokens.
 
-        Waits while other requests on their way may turn out cheaper. An error that `is_free` costs nothing.
-        Raises HopelessError if the limit might be exceeded.
+        It waits while the limit might be exceeded, until concurrent requests turn out cheaper. A request that
+        fails with an error that `is_free` costs nothing. Raises HopelessError if the limit might be exceeded
+        even then.
         """
         bill = self._reserve(most, worst)
         try:
@@ -105,8 +107,8 @@ class Payments:
                 self._changed.wait()
 
     def _may_join(self, bill: Bill) -> bool:
-        """Whether this request may be sent now: it is alone, or the limit holds at the worst cost of all on
-        their way."""
+        """Whether a request may be sent now: it is alone, or the limit holds at the worst cost of all
+        requests being sent."""
         if self._limit is None or not self._under_way:
             return True
         risks = sum(other.risk for other in self._under_way) + bill.risk
@@ -121,7 +123,7 @@ class Payments:
         return taken.rowcount == 1
 
     def _settle(self, bill: Bill, most: float) -> None:
-        """Counts what a request cost in place of the most that it could, and keeps its answer."""
+        """Replaces a request's reserved cost by its actual cost, and stores its answer."""
         with self._changed:
             try:
                 with self._database:
@@ -149,7 +151,8 @@ class Payments:
             )
 
     def set_aside(self, key: str) -> None:
-        """Drops a kept answer that cannot be used: its cost stays counted, and its request is sent again."""
+        """Drops a stored answer that cannot be used. Its cost stays counted, and its request will be sent
+        again."""
         with self._changed:
             self._database.execute(
                 "UPDATE answers SET key = ?, answer = ? WHERE key = ?",
@@ -157,17 +160,18 @@ class Payments:
             )
 
     def answer(self, key: str) -> str | None:
-        """The kept answer to a request; None if none is kept."""
+        """The stored answer to the request with this key; None if there is none."""
         return self._text("SELECT answer FROM answers WHERE key = ?", key)
 
     def first_answer(self) -> str | None:
-        """The first kept answer to the partition; None if there is none."""
+        """The first stored answer of the partition; None if there is none."""
         return self._text(
             "SELECT answer FROM answers WHERE partition = ? AND answer <> '' ORDER BY rowid", self._partition
         )
 
     def responses(self) -> list[Response]:
-        """The facts about themselves in the responses that are kept for the partition."""
+        """The model, provider and other facts that the partition's stored responses report about
+        themselves."""
         fields = ", ".join(f"json_extract(answer, '$.{field}')" for field in _RESPONSE_FIELDS)
         with self._changed:
             rows = self._database.execute(
@@ -193,7 +197,7 @@ class Payments:
         return float(self._database.execute(query, [self._partition]).fetchone()[0])
 
     def offer(self, service: str) -> int | None:
-        """How many likeliest tokens a service lists; None if that was not found out yet."""
+        """The number of likeliest tokens that the service lists; None if that is not known yet."""
         row = self._database.execute(
             "SELECT top_logprobs FROM offers WHERE service = ?", [service]
         ).fetchone()
@@ -203,5 +207,5 @@ class Payments:
         self._database.execute("INSERT OR REPLACE INTO offers VALUES (?, ?)", [service, top_logprobs])
 
     def forget(self) -> None:
-        """Deletes the partition's kept answers, so that all are asked again."""
+        """Deletes the partition's stored answers, so that the service is asked for all of them again."""
         self._database.execute("DELETE FROM answers WHERE partition = ?", [self._partition])

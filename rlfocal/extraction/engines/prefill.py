@@ -1,7 +1,7 @@
 """Runs a transformers model on each prefix once, and continues from its key-value cache.
 
-With a vocabulary of 256,000 tokens, a row of logits takes a MiB in single precision. So logits, not tokens,
-bound a batch.
+With a vocabulary of 256,000 tokens, the logits of one position take a MiB in single precision. So logits, not
+tokens, bound a batch.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from torch import Tensor
 from rlfocal.extraction.engines.tokens import PrefixGroup, SuffixScore, Tokens, common_length
 
 LOGITS_AT_ONCE = 2**24
-"""The logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
+"""The most logits that are copied at once: 64 MiB in single precision."""
 MIN_PREAMBLE_TOKENS = 16
-"""All prefixes of a batch must share so many first tokens for these to be read separately."""
+"""The least number of first tokens that all prefixes of a batch must share to have them read separately."""
 MAX_LOGIT_BYTES = 2**30
-"""The most bytes of logits at once, even if more memory is free: larger batches are no faster."""
+"""The most bytes of logits in memory at once, even if more memory is free: larger batches are no faster."""
 FREE_MEMORY_DIVISOR = 4
-"""Logits get the free memory divided by this: several engines may run, and each makes copies as it
+"""The divisor that gives the logits' part of free memory: several engines may run, and each copies as it
 computes."""
 FLOAT_BYTES = 4
 
 
 class PrefixCache(NamedTuple):
-    """A batch of prefixes that the model has read, padded so that every row continues at the same index."""
+    """The model's state after a batch of prefixes, padded on the left so that every row continues at the same
+    index."""
 
     logits: Tensor
-    """(rows, vocabulary) the logits of the token after each prefix."""
+    """The logits of the token after each prefix: (rows, vocabulary)."""
     cache: Any
     mask: Tensor
-    """(rows, width) 1 where there is a token, else 0."""
+    """The attention mask, 1 for a token and 0 for padding: (rows, width)."""
     lengths: Tensor
-    """(rows,) the number of tokens of each prefix."""
+    """The number of tokens of each prefix: (rows,)."""
 
 
 class Prefiller:
-    """Reads prefixes and scores their continuations. `free_masks`: a row may have padding inside and hold
-    several choices.
+    """Reads prefixes and scores their continuations.
 
-    Layers with a sliding window, or biased by distance, do not allow that: each choice gets a row of its own.
+    `free_masks` says whether a row may have padding inside and hold several choices. Layers with a sliding
+    window, or biased by distance, do not allow that: each choice then gets a row of its own.
     """
 
     def __init__(self, model: Any, max_length: int) -> None:
@@ -69,7 +70,8 @@ class Prefiller:
         )
 
     def read(self, prefixes: Sequence[Tokens]) -> PrefixCache:
-        """Reads every prefix; the tokens that all of them begin with (few-shot examples) are read once."""
+        """Reads every prefix. First tokens that all prefixes share, such as few-shot examples, are read
+        once."""
         shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
         if len(prefixes) == 1 or shared < MIN_PREAMBLE_TOKENS or not self.free_masks:
             return self._read(prefixes, None)
@@ -93,8 +95,8 @@ class Prefiller:
         return PrefixCache(out.logits[:, -1], out.past_key_values, mask, lengths)
 
     def score_tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
-        """Scores of the second and later tokens of every suffix of every row; empty for suffixes of one
-        token."""
+        """The scores of all tokens but the first of every suffix, by row and suffix; empty for suffixes of
+        one token."""
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
             return [[SuffixScore((), True)] * len(row) for row in suffixes]
         if self.free_masks and not any(read.cache.is_sliding):
@@ -104,7 +106,7 @@ class Prefiller:
     def _score_tails_in_a_row(
         self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
-        """Scores all suffixes of a prefix in one row, one after the other, each masked from the others."""
+        """Scores all suffixes of a prefix in one row. A mask hides each suffix from the others."""
         inputs, targets = ([_chain(row, part) for row in suffixes] for part in (slice(-1), slice(1, None)))
         owners = [[c for c, s in enumerate(row) for _ in s[1:]] for row in suffixes]
         offsets = [[i for s in row for i in range(len(s) - 1)] for row in suffixes]
@@ -157,11 +159,8 @@ class Prefiller:
 
 
 def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
-    """Log-probability of each row's target, and whether it alone is the likeliest. Logits: (rows,
-    vocabulary).
-
-    vLLM's rank is the same: it is 1 for no token where two are equally likely.
-    """
+    """The log-probability of each row's target, and whether it is the only likeliest token. Logits: (rows,
+    vocabulary). vLLM's ranks agree: where two tokens are equally likely, no token has rank 1."""
     at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
     scored = [_score_tokens(logits[part], targets[part]) for part in parts]
@@ -187,14 +186,15 @@ def _pad(values: Sequence[int], width: int, padding: int) -> list[int]:
 
 
 def logit_bytes(free: int) -> int:
-    """The bytes for logits among those that are free: a power of two, so that runs on one machine batch
-    alike."""
+    """The bytes of logits in memory at once, given the free bytes. It is a power of two, so that all runs on
+    one machine make the same batches."""
     most = max(1, min(MAX_LOGIT_BYTES, free // FREE_MEMORY_DIVISOR))
     return int(2 ** (most.bit_length() - 1))
 
 
 def free_bytes(device: torch.device) -> int:
-    """The free bytes of a GPU, including those that torch holds unused, or of the machine's memory."""
+    """The free bytes of the machine's memory, or of a GPU's, including those that torch has reserved and does
+    not use."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
@@ -202,7 +202,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def split_by_rows(group: PrefixGroup, rows: int) -> Iterator[PrefixGroup]:
-    """The group in parts of fewer choices, if these have more tokens than `rows`."""
+    """Yields the group's choices in parts of at most `rows` tokens, or of one longer choice."""
     part: list[int] = []
     held = 0
     for number, suffix in enumerate(group.suffixes):

@@ -1,9 +1,9 @@
 """Scores choices by requests to an engine that takes whole prompts.
 
-Choices of a single token take one request a question. Longer ones take one request each, ordered so that an
-engine with a prefix cache reads every context once. Log-probs of a prompt cost a row of the vocabulary for
-each token. So contexts are read without them where the engine scores next tokens, or can be made to continue
-with a choice's tokens.
+Single-token choices of a question take one request together. Longer choices take one request each, in an
+order that lets a prefix cache read every context once. The log-probs of a prompt cost logits over the whole
+vocabulary for each of its tokens. So contexts are read without them where the engine can score next tokens,
+or be forced to continue with a choice.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 
 
 class Abilities(NamedTuple):
-    """What an engine can do, beyond the log-probabilities of a prompt's own tokens."""
+    """What an engine can do, beyond scoring the tokens of a prompt."""
 
     next_tokens: bool = False
-    """Whether it scores chosen next tokens of a prompt."""
+    """Whether the engine can score given candidates for the token after a prompt."""
     shares_prefixes: bool = False
-    """Whether it reads the common beginning of prompts once: reading a context first makes the prompts that
-    continue it cheap."""
+    """Whether the engine's prefix cache reads the common beginning of several prompts only once."""
     forced: int = 0
-    """By how many given tokens it can continue a prompt, faster than it scores them in a longer prompt."""
+    """The most tokens for which it is faster to force the engine's output than to score them in a longer
+    prompt."""
 
 
 class Request(NamedTuple):
-    """A request for the log-probabilities of the prompt's own tokens from `start` on, or of tokens that may
-    follow it."""
+    """A request for log-probabilities: of the prompt's own tokens from `start` on, of `targets`, or of
+    `forced`."""
 
     prompt: Tokens
     start: int
     targets: Tokens = ()
-    """Tokens that may come next, each of which is scored."""
+    """Candidates for the token after the prompt, each of which is scored."""
     forced: Tokens = ()
-    """A continuation whose tokens are scored one after the other."""
+    """Tokens that continue the prompt, and are scored one after the other."""
     reuse: bool = True
-    """Whether tokens that a prefix cache holds may be skipped."""
+    """Whether the engine may leave out tokens that its prefix cache holds."""
 
 
 class TokenScore(NamedTuple):
@@ -59,16 +59,17 @@ class TokenScore(NamedTuple):
 
 
 Reading = Sequence[TokenScore | None]
-"""A score for each token that was asked for; None where a cached prefix hid it."""
+"""A score for each requested token; None where the engine's prefix cache held the token, so that it was not
+scored."""
 Ask = Callable[[Sequence[Request]], Sequence[Reading]]
 Choice = tuple[Tokens, Tokens]
-"""A prefix, and the tokens that continue it."""
+"""The tokens of a prefix, and the tokens of the choice that continues it."""
 
 
 def score(
     encoded: Sequence[EncodedDocument], window: ContextWindow, ask: Ask, able: Abilities
 ) -> Iterator[tuple[ChoiceScore, ...]]:
-    """Yields the scores of every document, in order."""
+    """Yields the scores of every document's choices, in order."""
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
     of_choice = _score_choices(
         {(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able
@@ -83,8 +84,8 @@ def score(
 
 
 def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, SuffixScore]:
-    """The scores of all choices, asked in the order of tokens: neighbours share the longest prefixes, after
-    their context."""
+    """The scores of all choices. Requests are sorted by their tokens, so that neighbours share long
+    prefixes."""
     forced, split, whole = _divide(wanted, able)
     requests = sorted(
         {
@@ -110,8 +111,8 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
 
 
 def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
-    """The choices by how they are asked: by continuing the context, by a next token, or in a longer
-    prompt."""
+    """The choices in three sets: those scored as forced output, by their first token separately, and in a
+    whole prompt."""
     longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
     split = {
         (prefix, suffix)
@@ -139,7 +140,7 @@ def _make_whole_request(choice: Choice) -> Request:
 
 
 def _make_next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
-    """Requests for scores of (prefix, next token): one for each prefix, or several if it has too many
+    """Requests for the scores of (prefix, next token): one per prefix, or more if it has over MAX_TARGETS
     tokens."""
     targets: dict[Tokens, set[int]] = {}
     for prefix, token in wanted:
@@ -152,7 +153,7 @@ def _make_next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Requ
 
 
 def _index_by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int], TokenScore | None]:
-    """Scores of next tokens, by (prefix, next token)."""
+    """The scores of next tokens, by (prefix, next token)."""
     return {
         (request.prompt, token): scored
         for request, reading in readings.items()
@@ -161,8 +162,7 @@ def _index_by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int]
 
 
 def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> dict[Request, Reading]:
-    """Fills scores that a cached prefix hid: where choices begin alike, or the prompt ends where a block
-    does."""
+    """Adds the scores that the engine left out because its prefix cache held the tokens."""
     again = [
         request
         for request, reading in readings.items()

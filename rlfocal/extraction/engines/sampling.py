@@ -1,5 +1,4 @@
-"""Samples tokens: the same document, seed and sample number give the same text, whatever else is in the
-batch."""
+"""Samples tokens. A document, seed and sample number give the same text, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ import torch
 from torch import Tensor
 
 LOGITS_AT_ONCE = 2**21
-"""The logits that are sampled from at once: some eight copies in double precision, 128 MiB."""
+"""The most logits that are sampled from at once: some eight copies in double precision take 128 MiB."""
 NUCLEUS_TOKENS = 64  # tokens that are searched for the nucleus first
 
 
 def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
-    """(documents, passes, steps) float64 numbers in [0, 1), one for every token that may be sampled.
+    """Float64 numbers in [0, 1), one for every token that may be sampled: (documents, passes, steps).
 
     A document's numbers depend on its doc_id and the seed alone. Those of sample p do not depend on how many
     samples follow.
@@ -29,8 +28,8 @@ def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tens
 def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
     """The next token of every row, by inverting its distribution function; the likeliest at temperature 0.
 
-    Logits: (rows, vocabulary); uniform: (rows,). The nucleus is the fewest likeliest tokens that reach
-    `top_p`.
+    Logits: (rows, vocabulary); uniform: (rows,). The nucleus is the smallest set of likeliest tokens whose
+    probabilities sum to `top_p` or more.
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
@@ -54,7 +53,7 @@ def _draw_tokens(logits: Tensor, uniform: Tensor, temperature: float, top_p: flo
 
 
 def _keep_wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """`_keep_nucleus` in the order of tokens: only searches for the smallest probability that is inside."""
+    """Probabilities with zeros outside the nucleus, for rows in the order of the vocabulary."""
     nucleus = _keep_nucleus(_sort_descending(probabilities), top_p)
     size = (nucleus > 0).sum(dim=-1, keepdim=True)
     least = nucleus.gather(-1, size - 1)
@@ -65,30 +64,29 @@ def _keep_wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def _sort_descending(values: Tensor) -> Tensor:
-    """Rows sorted in descending order.
-
-    On a CPU, numpy takes a tenth of torch's time, which also keeps the indices.
-    """
+    """Rows sorted in descending order. On a CPU, numpy takes a tenth of the time of torch, which also sorts
+    indices."""
     if values.device.type != "cpu":
         return values.sort(dim=-1, descending=True).values
     return torch.from_numpy(np.sort(values.numpy(), axis=-1)[:, ::-1].copy())
 
 
 def _keep_nucleus(ordered: Tensor, top_p: float) -> Tensor:
-    """Descending probabilities, with zeros for tokens that begin at or beyond `top_p`."""
+    """Probabilities in descending order, with zeros for tokens after those that reach `top_p`."""
     before = ordered.cumsum(dim=-1) - ordered
     return ordered.where(before < top_p, 0.0)
 
 
 def _draw_inverse(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The index at which the running sum of `weights` passes a share `uniform` of the whole."""
+    """The index at which the running sum of `weights` passes the share `uniform` of their total."""
     reached = weights.cumsum(dim=-1)
     chosen = torch.searchsorted(reached, uniform * reached[:, -1:], right=True)
     return chosen.clamp(max=weights.shape[-1] - 1)
 
 
 class StopStrings:
-    """Finds where a text ends, decoding and searching only after tokens that can complete a stop string."""
+    """Finds stop strings in sampled texts. It decodes a text only after tokens that can complete a stop
+    string."""
 
     def __init__(self, tokenizer: Any, stop: Sequence[str], vocabulary: int) -> None:
         self._tokenizer = tokenizer
@@ -96,7 +94,8 @@ class StopStrings:
         self.may_end = self._may_end(vocabulary)
 
     def _may_end(self, vocabulary: int) -> Tensor:
-        """(vocabulary,) whether a token holds the last character of a stop string."""
+        """Whether each token of the vocabulary may hold the last character of a stop string:
+        (vocabulary,)."""
         if not self._stop:
             return torch.zeros(vocabulary, dtype=torch.bool)
         last = {s[-1] for s in self._stop}
@@ -122,17 +121,17 @@ class StopStrings:
 
 
 MIN_TOLERANCE = 1e-4
-"""The difference between two log-probabilities that is allowed in any precision."""
+"""The difference between two log-probabilities that is tolerated in any precision."""
 ROUNDING_STEPS = 3
-"""The allowed difference in rounding steps of the value: SmolLM2 with 30 layers is off by 1.1 of them in
-bfloat16, by 1.3 in float16."""
+"""The tolerated difference in rounding steps of the value. SmolLM2, with 30 layers, differs by 1.1 steps in
+bfloat16 and 1.3 in float16."""
 
 
 class LogprobComparison(NamedTuple):
-    """A comparison of log-probabilities computed in two ways, the first of them lm-eval's."""
+    """A comparison of log-probabilities from lm-eval's way to compute them with those from a faster one."""
 
     difference: float
-    """The largest difference; NaN if a value is not finite."""
+    """The largest absolute difference; NaN if a value is not finite."""
     tolerance: float
 
     @property
@@ -141,7 +140,7 @@ class LogprobComparison(NamedTuple):
 
 
 def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dtype) -> LogprobComparison:
-    """Compares log-probabilities, with the tolerance that rounding in `dtype` explains."""
+    """Compares two lists of log-probabilities, with the tolerance that rounding in `dtype` explains."""
     differences = [abs(a - b) for a, b in zip(expected, scored, strict=True)]
     if not all(math.isfinite(difference) for difference in differences):
         return LogprobComparison(math.nan, MIN_TOLERANCE)

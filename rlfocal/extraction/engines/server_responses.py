@@ -1,4 +1,4 @@
-"""What a server's response means: a good answer, or which error."""
+"""Reads a server's response: it is a good answer, or means one of several errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pydantic import BaseModel, ValidationError
 from rlfocal.extraction.engine import HopelessError, MissingAnswer, UnansweredError
 
 FINAL_STATUSES = frozenset((401, 402, 403, 404, 405, 410))
-"""HTTP statuses that concern the key, the account or the address."""
+"""HTTP statuses that concern the key, the account or the address, so that no further request can succeed."""
 BUSY_STATUSES = frozenset((408, 409, 425, 429, 503, 529))
-"""HTTP statuses of a request that may be sent again."""
+"""HTTP statuses after which the same request may be sent again."""
 UNBILLED_STATUSES = frozenset((401, 402, 403, 404, 405, 409, 410, 413, 425, 429, 503, 529))
-"""HTTP statuses of a request that was not worked on."""
+"""HTTP statuses of requests that the server did no work on."""
 REFUSED_FORM = re.compile(
     r"(?:un(?:supported|known|recognized|expected)|invalid|missing|extra)[ _](?:required[ _])?"
     r"(?:argument|parameter|value|field|type|input)|not (?:supported|permitted)|"
     r"context.?(?:length|window)|must be (?:at |less|between|one)",
     re.IGNORECASE,
 )
-"""Matches an error about the form of a request, which is refused before a model reads it."""
+"""Matches an error about the form of a request. The server refuses such a request before a model reads it."""
 TIMED_OUT = re.compile(r"tim(?:ed?|e-|ing)[ -]?out", re.IGNORECASE)
 MISSING_MONEY = re.compile(
     r"insufficient.{0,20}(?:quota|balance|credit|fund)|exceeded your current quota|billing|credit balance|"
@@ -48,7 +48,7 @@ CUT_REASONS = frozenset(("length", "max_tokens", "max_length", "model_length"))
 FILTERED_REASONS = frozenset(
     ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "refusal")
 )
-"""Why texts end, in servers' words, where a filter stopped them: such a text is no answer."""
+"""The `finish_reason`s of texts that a content filter stopped. Such a text is no answer."""
 STATUS_ADVICE = {
     401: "; set OPENAI_API_KEY to a key that it takes",
     403: "; set OPENAI_API_KEY to a key that may do this",
@@ -60,7 +60,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class PassingError(Exception):
-    """One try failed in a way that may pass."""
+    """The error of one attempt at a request that may succeed later."""
 
     def __init__(
         self,
@@ -74,16 +74,14 @@ class PassingError(Exception):
     ) -> None:
         super().__init__(words)
         self.pause = pause
-        """The seconds after which the server wants to be asked again."""
+        """The seconds after which the server wants the request again; None if it does not say."""
         self.is_free = is_free
-        """Whether the try cost nothing."""
+        """Whether the attempt cost nothing."""
         self.is_fault = is_fault
-        """Whether the failure may concern this request alone."""
+        """Whether the cause may lie in this request alone."""
         self.is_slow = is_slow
-        """Whether the try took too long.
-
-        It then concerns this request alone, if others were answered meanwhile.
-        """
+        """Whether the attempt took too long. The cause lies in this request alone if the server answered
+        others meanwhile."""
         self.is_away = is_away
         """Whether the server could not be reached."""
 
@@ -91,13 +89,14 @@ class PassingError(Exception):
 class _Complaint(NamedTuple):
     words: str
     codes: str
-    """The error's code and type, as far as the server gives them."""
+    """The error's code and type, as far as the server reports them."""
     status: int
-    """The HTTP status of the error, or the status that the error names if the server sent it with 200."""
+    """The HTTP status of the error. If the server sent it with a status below 300, it is the status in the
+    error's code."""
 
 
 def good_answer(status: int, headers: Mapping[str, str], content: bytes, address: str) -> dict[str, Any]:
-    """The JSON object of a good response. Raises the error that any other response means."""
+    """The JSON object of a good response. For any other response, raises the error that it means."""
     if 300 <= status < 400:
         raise HopelessError(
             f"the server at {address} sends requests on to {headers.get('location', 'nowhere')!r:.200}; if "
@@ -120,7 +119,7 @@ def good_answer(status: int, headers: Mapping[str, str], content: bytes, address
 
 
 def end_of(finish_reason: str | None) -> str:
-    """How a text ended: "stop" or "length"; as the server says where that makes it no answer.
+    """How a text ended: "stop" or "length", or another word of the server's where that makes it no answer.
 
     >>> end_of("eos_token"), end_of("max_tokens"), end_of("abort")
     ('stop', 'length', 'abort')
@@ -130,7 +129,7 @@ def end_of(finish_reason: str | None) -> str:
 
 
 def why_unanswered(finish_reason: str | None) -> MissingAnswer | None:
-    """The reason why a text that ended like this is no answer; None if it is one."""
+    """The reason why a text that ended with this `finish_reason` is no answer; None if it is one."""
     if (ended := end_of(finish_reason)) in ("stop", "length"):
         return None
     kind = "filtered" if ended in FILTERED_REASONS else "cut off"
@@ -138,7 +137,7 @@ def why_unanswered(finish_reason: str | None) -> MissingAnswer | None:
 
 
 def read(model: type[Model], content: Any) -> Model:
-    """A response's content as a `model`. Raises UnansweredError with the first error that it has."""
+    """A response's content as a `model`. Raises UnansweredError with the first validation error."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -189,7 +188,7 @@ def _read_complaint(content: Any, status: int) -> _Complaint | None:
 
 
 def is_cached(headers: Mapping[str, str]) -> bool:
-    """Whether a header such as `x-cache: HIT` says that a cache gave the response."""
+    """Whether a header such as `x-cache: HIT` says that the response came from a cache."""
     caches = (value for name, value in headers.items() if "cache" in name.lower() and "prompt" not in name)
     return any(value.lower().startswith("hit") for value in caches)
 

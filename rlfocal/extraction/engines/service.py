@@ -1,7 +1,8 @@
-"""A server that models are asked through: how requests are sent and waited for.
+"""Sends requests to a server that runs models, and waits for the responses.
 
-A failure that no waiting mends ends the model's run (HopelessError). One that concerns a single document
-leaves it without an answer (UnansweredError). One that may pass is sent again, for a limited time.
+A failure that waiting does not mend ends the model's run (HopelessError). A failure that concerns a single
+document leaves it without an answer (UnansweredError). After a passing failure, the request is sent again,
+for a limited time.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from rlfocal.extraction.engines.server_responses import PassingError, good_answe
 from rlfocal.pool.specs import ModelSpec
 
 BUSY_SECONDS = 300.0
-"""The seconds that a request waits for a busy server, unless an entry's engine_args set `patience`."""
+"""The seconds that a request waits for a busy server, unless the entry's engine_args set `patience`."""
 UNREACHABLE_SECONDS = 60.0
 """The most seconds that a request waits for a server that cannot be reached."""
 MAX_TRIES = 5
-"""A request on which the server fails is sent so many times, before its document is left without an
+"""The most attempts at a request on which the server fails. After them, its document is left without an
 answer."""
 MAX_RESPONSE_BYTES = 64 * 2**20
 """The most bytes that are read of a response."""
 MAX_RESPONSE_SECONDS = 600.0
-"""The most seconds that a response may take as a whole; once its content begins, a request's patience bounds
-it."""
+"""The most seconds that a whole response may take. Once its content begins, the rest may take `patience`
+seconds."""
 REQUEST_TIMEOUT = httpx.Timeout(MAX_RESPONSE_SECONDS, connect=10, pool=None)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 
@@ -48,7 +49,7 @@ Content = dict[str, Any]
 
 
 class Service:
-    """A server's address, its key, and how long requests to it wait."""
+    """A connection to a server: its address, its key, and how long requests wait."""
 
     def __init__(self, url: str, patience: float = BUSY_SECONDS, connections: int = 32) -> None:
         given = httpx.URL(url)
@@ -67,13 +68,14 @@ class Service:
 
     @property
     def address(self) -> str:
-        """The server's URL, without a user's name, password or key."""
+        """The server's URL without credentials or query."""
         return str(self.base.copy_with(username=None, password=None)).rstrip("/")
 
     def models(self) -> list[Content]:
-        """The models that the server lists, each with an `id`; empty where it has no list.
+        """The models that the server lists, each with an `id`; empty if it has no list.
 
-        Adds /v1 to an address that lacks it. Raises HopelessError where the address is no such server.
+        If the address works only with /v1 appended, that address is used from then on. Raises HopelessError
+        where the address is no such server.
         """
         given, refused = self.base, None
         path = given.path.rstrip("/")
@@ -105,9 +107,10 @@ class Service:
         pay: Callable[[], AbstractContextManager[Bill]],
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Sends a request, and returns what `check` makes of the response. `pay` opens a bill for each try.
+        """Sends a request, and returns what `check` makes of the response. `pay` opens a bill for each
+        attempt.
 
-        Raises UnansweredError where this request has no answer, HopelessError where no other will have one.
+        Raises UnansweredError if this request gets no answer, and HopelessError if no other request would.
         """
 
         def ask() -> Answer:
@@ -117,10 +120,8 @@ class Service:
         return self._ask_with_retries(ask, UNREACHABLE_SECONDS)
 
     def _ask_with_retries(self, ask: Callable[[], Answer], reachable: float) -> Answer:
-        """Calls `ask` again while its failure may pass.
-
-        `reachable`: the seconds until the server must be reachable.
-        """
+        """Calls `ask` until it succeeds, as long as its failures may pass. `reachable` is the most seconds to
+        wait for a server that cannot be reached."""
         begun, pause, tries = monotonic(), FIRST_PAUSE, 0
         while True:
             tries += 1
@@ -141,8 +142,8 @@ class Service:
                     raise HopelessError("another request failed for good") from error
 
     def ask_each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
-        """Calls `ask` for all items, in order; the first failure cancels those that wait or have not
-        begun."""
+        """Calls `ask` for all items, up to `at_once` concurrently, and returns the results in order. The
+        first failure ends all calls that wait or have not begun."""
         self._over.clear()
         with ThreadPoolExecutor(at_once) as threads:
             asked = [threads.submit(ask, item) for item in items]
@@ -160,7 +161,7 @@ class Service:
         return self.base.copy_with(path=f"{self.base.path.rstrip('/')}/{path}")
 
     def _try(self, method: str, path: str, **content: Any) -> Content:
-        """The content of the response to one try of a request."""
+        """Sends a request once, and returns the content of the response."""
         try:
             stream = self._client.stream(method, self._make_url(path), **content)
             with deadline(MAX_RESPONSE_SECONDS), stream as response:
@@ -203,12 +204,13 @@ class Service:
 
 @contextmanager
 def bill_nothing() -> Iterator[None]:
-    """Opens a bill that costs nothing."""
+    """Opens a bill of a request that costs nothing."""
     yield None
 
 
 def address_of(spec: ModelSpec, backend: str, example: str) -> str:
-    """The URL of a model's server: the entry's `base_url`, else OPENAI_BASE_URL."""
+    """The URL of a model's server: the entry's `base_url`, else OPENAI_BASE_URL. Raises RunError without
+    one."""
     if url := spec.base_url or os.environ.get("OPENAI_BASE_URL"):
         return url
     raise RunError(
@@ -218,10 +220,8 @@ def address_of(spec: ModelSpec, backend: str, example: str) -> str:
 
 
 def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
-    """The `engine_args: {backend: ...}` of an entry.
-
-    Raises InputError for an option that the engine does not know.
-    """
+    """The engine's options, from `engine_args: {backend: ...}` of a model's entry. Raises InputError for an
+    option that the engine does not know."""
     try:
         return kind(**spec.engine_args.get(backend, {}))
     except TypeError as error:

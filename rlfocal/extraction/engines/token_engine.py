@@ -1,4 +1,4 @@
-"""Everything that engines share around scoring choices and sampling texts, given token ids."""
+"""The part of scoring choices and sampling texts that all engines which read token ids share."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from rlfocal.extraction.engines.tokens import (
 from rlfocal.pool.specs import ThinkingSpec
 
 TRACE_SEED = 1
-"""The seed of the traces' samples; samples of answers have seed 0."""
+"""The seed of the samples that are traces. Samples of answers have seed 0."""
 
 
 class TracedPrompt(NamedTuple):
-    """A document's prompt up to its traces, and what follows each of them."""
+    """A document's prompt for a model that thinks, and what follows each of its traces."""
 
     prompt: Tokens
-    """The tokens of the whole prompt, with the opening marker."""
+    """The tokens of the whole prompt, ending with the marker that opens a trace."""
     kept: Tokens
-    """The prompt's tokens that the model reads: the last ones, where it is too long for the context."""
+    """The last tokens of the prompt that fit the context, which the model reads."""
     end: Tokens
-    """The tokens of the closing marker and of the text that leads to the answer."""
+    """The tokens after a trace: its closing marker and the text that leads to the answer."""
     tails: tuple[Tokens, ...]
     """The tokens of each choice; empty for free answers."""
 
 
 class TokenEngine(ABC):
-    """An engine that reads token ids. This class joins prompts, traces and what follows them."""
+    """An engine that reads token ids. This class joins prompts, traces and the tokens that follow them."""
 
     _encoder: PromptEncoder
     _window: ContextWindow
@@ -51,10 +51,11 @@ class TokenEngine(ABC):
     def _sample(
         self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
-        """`sampling.passes` texts after each prompt, which depend only on it, its doc_id and the seed."""
+        """Yields `sampling.passes` texts after each prompt. They depend only on the prompt, its doc_id and
+        `sampling`."""
 
     def _forget(self) -> None:  # noqa: B027 (most have none)
-        """Empties the caches of earlier calls, because a call's numbers must not depend on them."""
+        """Empties the engine's caches, because a call's numbers must not depend on earlier calls."""
 
     def check(
         self,
@@ -88,7 +89,8 @@ class TokenEngine(ABC):
     def _draw(
         self, prompts: Sequence[Tokens], documents: Sequence[Document], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
-        """The texts of `_sample`; at temperature 0, the likeliest text is computed once for all samples."""
+        """Yields the texts of `_sample`. At temperature 0, one text is computed and repeated for all
+        samples."""
         once = sampling.temperature == 0
         asked = replace(sampling, passes=1) if once else sampling
         for samples in self._sample(prompts, [document.doc_id for document in documents], asked):
@@ -161,7 +163,8 @@ class TokenEngine(ABC):
     def _begin(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None
     ) -> list[TracedPrompt]:
-        """Prompts that leave room for a trace and what follows it, truncated on the left if longer."""
+        """Prompts for traces. They leave room for a trace and what follows it, and are truncated on the left
+        if longer."""
         self._check_marker(thinking)
         opening, closing = thinking.markers
         opened = self._encoder.encode_continuation(opening) if opening else ()
@@ -183,7 +186,7 @@ class TokenEngine(ABC):
         return begun
 
     def _check_marker(self, thinking: ThinkingSpec) -> None:
-        """Raises InputError if the tokenizer does not know the closing marker."""
+        """Raises InputError if the closing marker is no single token, unless the model writes it as text."""
         tokens = self._encoder.encode_continuation(thinking.markers[1])
         if len(tokens) != 1 and not thinking.text_markers:
             read = ", ".join(map(repr, self._encoder.pieces(tokens)))

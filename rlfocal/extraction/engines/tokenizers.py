@@ -1,7 +1,7 @@
-"""The tokenizer of a model: what its config's class makes of tokenizer.json, compared with the file itself.
+"""Loads a model's tokenizer as transformers builds it, and compares it with the model's tokenizer.json.
 
-transformers 5 builds a class such as LlamaTokenizerFast anew from the file's vocabulary. Where the file is of
-another kind, its words stay and its rules are lost: spaces and newlines vanish (transformers#45488, #48206).
+transformers 5 builds a class such as LlamaTokenizerFast anew from the file's vocabulary. If the file is of
+another kind, its rules are lost: spaces and newlines vanish (transformers#45488, #48206).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from warehouse import Warehouse
 
 TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 IDENTITY_FIELDS = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
-"""The fields of an entry that name its tokenizer, or that every entry has."""
+"""The fields of a model's entry that determine its tokenizer, or that every entry has."""
 FILE_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Classes that use the whole file, unless the model's type is one of REBUILT_MODEL_TYPES."""
+"""Tokenizer classes that use all of tokenizer.json, unless the model's type is one of REBUILT_MODEL_TYPES."""
 REBUILT_MODEL_TYPES = (
     "hyperclovax_vision_v2",
     "qwen2",
@@ -32,7 +32,8 @@ REBUILT_MODEL_TYPES = (
     "qwen3_5_moe_text",
     "qwen4_exp",
 )
-"""Types of models for which transformers 5.19 uses a class of its own, whatever class the files name."""
+"""Model types for which transformers 5.19 uses its own tokenizer class, whatever class the model's files
+name."""
 CHECK_TEXTS = (
     "The following are multiple choice questions (with answers) about anatomy.\n\nQ: 12 + 345 = ?\nA. 357\n"
     "B. 1,000,000.5\nAnswer: A",
@@ -41,12 +42,12 @@ CHECK_TEXTS = (
     "Größe, naïve café, Ελληνικά, Русский язык, עברית, العربية ١٢٣, हिन्दी ४५, ไทย, 中文字,日本の文、한국",
     "x ≤ y², ∑ᵢ αᵢ → ∞; “quotes” — and… emoji 🙂👩‍🔬, 0123456789 2024-11-28 UPPER lower CamelCase",
 )
-"""Texts on which every tokenizer is tried: each kind of space, newline and digit, code, and many scripts."""
+"""Texts that every tokenizer is tested on. They cover each kind of space, newline and digit, code, and many
+scripts."""
 
 
 class MisreadError(InputError):
-    """A tokenizer reads text differently than its file says, or loses some, and it is unclear which is
-    right."""
+    """The error of a tokenizer that reads text differently than its file says, or loses text."""
 
 
 class Tokenization(NamedTuple):
@@ -55,27 +56,29 @@ class Tokenization(NamedTuple):
     tokenizer: Any
     """The tokenizer that engines use."""
     named: Any
-    """The tokenizer that transformers makes of the files; the same object as `tokenizer` where it is
-    right."""
+    """The tokenizer that transformers makes of the model's files. It is the same object as `tokenizer` if it
+    is right."""
     reference: Any
-    """tokenizer.json as the `tokenizers` library reads it; None for a tokenizer without that file."""
+    """The tokenizer that the `tokenizers` library makes of tokenizer.json; None for a model without that
+    file."""
 
     @property
     def digest(self) -> str:
-        """A digest of the tokens of CHECK_TEXTS: the tokenizer's part of a partition's identity."""
+        """A digest of the token ids of CHECK_TEXTS. It is the tokenizer's part of a partition's identity."""
         return hashlib.sha256(json.dumps(_encode(self.tokenizer, CHECK_TEXTS)).encode()).hexdigest()[:32]
 
     @property
     def is_replaced(self) -> bool:
-        """Whether transformers' own choice reads CHECK_TEXTS wrongly."""
+        """Whether transformers' tokenizer reads CHECK_TEXTS wrongly, so that the file's own is used."""
         return self.named is not self.tokenizer and self.was_wrong_on(CHECK_TEXTS)
 
     def was_wrong_on(self, texts: Sequence[str]) -> bool:
-        """Whether transformers' own choice gives texts other tokens than the file does."""
+        """Whether transformers' tokenizer encodes the texts differently than tokenizer.json says."""
         return self.reference is not None and _encode(self.named, texts) != _encode_raw(self.reference, texts)
 
     def check(self, model: ModelSpec, texts: Sequence[str]) -> None:
-        """Raises InputError if the tokenizer reads one of the texts differently than the file does."""
+        """Raises InputError if the tokenizer encodes one of the texts differently than tokenizer.json
+        says."""
         if self.reference is None or _has_rules_of(self.tokenizer, self.reference):
             return
         for text in texts:
@@ -84,11 +87,10 @@ class Tokenization(NamedTuple):
 
 
 def open_tokenizer(model: ModelSpec) -> Tokenization:
-    """The tokenizer of an entry, from its directory or from the hub: the same for every engine.
+    """The tokenizer of a model, from its directory or from the hub. Every engine uses it.
 
-    It is what transformers makes of the files where that reads CHECK_TEXTS as tokenizer.json does, else the
-    file's own. Raises InputError, with the fix, where neither does, and where decoding does not give a text
-    back.
+    It is the one that transformers makes, if that reads CHECK_TEXTS as tokenizer.json does; else the file's
+    own. Raises InputError, with the fix, if neither is right, or if decoding does not give a text back.
     """
     folder = local_weights(model)
     if model.gguf_file is not None:
@@ -103,16 +105,16 @@ def open_tokenizer(model: ModelSpec) -> Tokenization:
 
 
 def tokenizer_of(model: ModelSpec) -> Any:
-    """The tokenizer that engines use for an entry."""
+    """The tokenizer that engines use for a model."""
     return open_tokenizer(model).tokenizer
 
 
 def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
-    """The entry's tokenizer where its class may read text differently than its file; None where it uses the
-    file.
+    """The model's tokenizer, checked; None where it certainly uses its tokenizer.json, or where a service
+    tokenizes.
 
-    With `local_only`, also None for files that are not on this machine. Raises InputError as `open_tokenizer`
-    does.
+    With `local_only`, it is also None if no file of the tokenizer is on this machine. Raises InputError as
+    `open_tokenizer` does.
     """
     if model.gguf_file is not None or model.is_closed:
         return None
@@ -129,11 +131,9 @@ def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenizati
 
 
 def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
-    """Yields (model, partitions, reason) of models whose rows a wrong tokenizer read, before tokenizers were
-    checked.
-
-    A tokenizer that is not on this machine is not checked.
-    """
+    """Yields (model, partitions, reason) for models whose stored prompts a wrong tokenizer read. Their
+    partitions are older than the checks of tokenizers. Models whose tokenizer is not on this machine are left
+    out."""
     unchecked = warehouse.rows(
         "SELECT model, settings->>'hf_repo' AS repo, coalesce((settings->>'revision'), 'main') AS revision, "
         "count(*) FROM extractions WHERE backend IN ('hf', 'vllm', 'openai') AND repo IS NOT NULL "
@@ -153,10 +153,8 @@ def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
 
 
 def load_tokenizer(source: str, **options: Any) -> Any:
-    """The tokenizer of a folder or hub id.
-
-    Raises InputError, with its files' names, where it cannot be read.
-    """
+    """The tokenizer of a folder or hub id. Raises InputError, with its files' names, if they cannot be
+    parsed."""
     from transformers import AutoTokenizer
 
     try:
@@ -169,10 +167,8 @@ def load_tokenizer(source: str, **options: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _open(identity: str, stamp: object) -> Tokenization:
-    """Opens and caches a tokenizer.
-
-    `identity`: the entry's fields that name it; `stamp` changes with a directory's files.
-    """
+    """Opens and caches a tokenizer. `identity` is the entry's fields as JSON. `stamp` changes with the files
+    of a local directory."""
     model = ModelSpec.model_validate_json(identity)
     named = _load(model)
     file = find_file(model, TOKENIZER_FILE)
@@ -191,8 +187,8 @@ def _open(identity: str, stamp: object) -> Tokenization:
 
 
 def _check_round_trip(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
-    """Raises InputError if decoding the encoded texts does not give them back, although no rule of the
-    tokenizer changes them."""
+    """The same `tokenization`. Raises InputError if decoding changes an encoded text that the tokenizer's
+    rules leave as it is."""
     reference = tokenization.reference or getattr(tokenization.tokenizer, "backend_tokenizer", None)
     if reference is not None and (lost := _find_lost_text(tokenization.tokenizer, reference)) is not None:
         raise _make_round_trip_error(model, *lost)
@@ -208,8 +204,8 @@ def _load(model: ModelSpec, **options: Any) -> Any:
 
 
 def _load_own(model: ModelSpec) -> Any:
-    """The tokenizer of the file, with the special tokens and the template of its config, but no rules of a
-    class."""
+    """The tokenizer of tokenizer.json, with the special tokens and chat template of the config, but no rules
+    of a class."""
     from transformers import PreTrainedTokenizerFast
 
     folder = local_weights(model)
@@ -223,7 +219,7 @@ def _load_own(model: ModelSpec) -> Any:
 
 
 def _read(file: Path) -> Any:
-    """The file as the `tokenizers` library reads it, without truncation and padding."""
+    """The tokenizer that the `tokenizers` library makes of the file, without truncation and padding."""
     from tokenizers import Tokenizer
 
     try:
@@ -236,10 +232,8 @@ def _read(file: Path) -> Any:
 
 
 def _takes_file(model: ModelSpec, config: Path | None) -> bool:
-    """Whether transformers uses the whole tokenizer.json.
-
-    It is not asked, because its import takes seconds.
-    """
+    """Whether transformers would use all of tokenizer.json. This reads only the model's config files, because
+    importing transformers takes seconds."""
     stated = _read_config(config)
     is_rebuilt = read_config(model).get("model_type") in REBUILT_MODEL_TYPES
     return stated.get("tokenizer_class") in FILE_CLASSES and "auto_map" not in stated and not is_rebuilt
@@ -254,7 +248,7 @@ def _read_config(config: Path | None) -> dict[str, Any]:
 
 
 def _add_special_tokens(named: Any, reference: Any) -> Any:
-    """The reference with the special tokens that the config adds to the file's."""
+    """The reference with the special tokens that only the tokenizer `named` has."""
     known = reference.get_added_tokens_decoder()
     added = sorted(getattr(named, "added_tokens_decoder", {}).items())
     for token_id, token in added:
@@ -277,7 +271,7 @@ def _read_rules(tokenizer: Any) -> dict[str, Any]:
 
 
 def _is_custom(tokenizer: Any) -> bool:
-    """Whether the tokenizer is the repository's own code."""
+    """Whether the tokenizer's class is code from the model's repository."""
     return not type(tokenizer).__module__.startswith("transformers.")
 
 
@@ -290,10 +284,8 @@ def _encode_raw(reference: Any, texts: Iterable[str]) -> list[list[int]]:
 
 
 def _find_lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
-    """The first of CHECK_TEXTS that encoding and decoding changes, and its changed form.
-
-    A text that the reference's own rules change does not count: that change is meant.
-    """
+    """The first of CHECK_TEXTS that encoding and decoding changes, and its changed form; None if there is
+    none. A text that the reference's own rules change on purpose does not count."""
     for text in CHECK_TEXTS:
         if tokenizer is reference:
             back = reference.decode(
@@ -324,8 +316,7 @@ def _is_lossy(reference: Any, text: str) -> bool:
 
 
 def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
-    """The error to raise where it is not clear with which tokenizer the model was trained, with what to
-    do."""
+    """The error, with its fix, of a model whose tokenizer and tokenizer.json differ on one of the texts."""
     found = (_show_first_difference(tokenizer, reference, text) for text in texts)
     mine, its = next(each for each in found if each[0] != each[1])
     return MisreadError(
@@ -336,7 +327,7 @@ def _make_difference_error(model: ModelSpec, tokenizer: Any, reference: Any, *te
 
 
 def _show_first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, str]:
-    """In words, the tokens of both tokenizers from where they begin to differ."""
+    """The first few tokens of both tokenizers from where they begin to differ, as texts."""
     [mine], [its] = _encode(tokenizer, [text]), _encode_raw(reference, [text])
     pairs = zip(mine, its, strict=False)
     start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(its)))

@@ -1,4 +1,4 @@
-"""Text to token ids exactly as lm-eval's HFLM does it, so that an engine gets lm-eval's prompt."""
+"""Turns text into token ids exactly as lm-eval's HFLM does, so that an engine gets lm-eval's prompts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ Tokens = tuple[int, ...]
 
 
 class EncodedDocument(NamedTuple):
-    """A document's context, the same for every choice, and one continuation a choice."""
+    """The tokens of a document's context, which all choices share, and of each choice's continuation."""
 
     context: Tokens
     continuations: tuple[Tokens, ...]
 
 
 class PromptEncoder:
-    """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
+    """A tokenizer with lm-eval's rules for special tokens, empty prompts and the spaces at the end of a
+    context."""
 
     def __init__(
         self, tokenizer: Any, vocabulary: int | None = None, template_args: Mapping[str, Any] | None = None
     ) -> None:
-        """Takes a tokenizer. `vocabulary`: the number of the model's tokens; None where only a server knows.
-
-        `template_args`: arguments of the model's chat template beside the messages.
-        """
+        """Takes a tokenizer and the size of the model's vocabulary, None where only a server knows it.
+        `template_args` are arguments of the model's chat template beside the messages."""
         self._tokenizer = tokenizer
         self._template_args = dict(template_args or {})
         self._vocabulary = vocabulary
@@ -43,9 +42,10 @@ class PromptEncoder:
         self._prompts: dict[Document, Tokens] = {}
 
     def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
-        """Context and continuations of every document. Raises InputError if a choice has no tokens.
+        """The context and continuations of every document. Raises InputError if a choice has no tokens.
 
-        The last whole task is cached, because it is checked first, and then scored shard by shard.
+        Only the last call's documents are cached: a whole task is checked first, and then scored shard by
+        shard.
         """
         if any(document not in self._encoded for document in documents):
             self._encoded = dict(zip(documents, self._encode(documents), strict=True))
@@ -71,7 +71,8 @@ class PromptEncoder:
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
-        """The context of every document, to be continued; the last whole task is cached."""
+        """The tokens of every document's prompt, without its choices. Only the last call's documents are
+        cached."""
         if any(document not in self._prompts for document in documents):
             texts = [self._render(d).context for d in documents]
             of_text = self._encode_prompts(set(texts), self._tokenizer.bos_token)
@@ -82,7 +83,7 @@ class PromptEncoder:
         return [self._prompts[document] for document in documents]
 
     def _check_known(self, document: Document, *texts: Tokens) -> None:
-        """Raises InputError for a choice without tokens, and for a token id that the model does not have."""
+        """Raises InputError for a text without tokens, and for a token id outside the model's vocabulary."""
         if not all(texts):
             raise InputError(f"document {document.doc_id}: choice {texts.index(())} tokenizes to nothing")
         highest = max(map(max, texts), default=0)
@@ -95,11 +96,12 @@ class PromptEncoder:
             )
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
-        """The context of every document as text."""
+        """The prompt of every document as text, with chats rendered."""
         return [self._render(document).context for document in documents]
 
     def _render(self, document: Document) -> Document:
-        """A chat rendered by the tokenizer's template; other prompts unchanged."""
+        """The document with its chat rendered by the tokenizer's template; a document without a chat is
+        returned unchanged."""
         if document.messages is None:
             return document
         self._check_template_args()
@@ -120,8 +122,7 @@ class PromptEncoder:
         return replace(document, context=context, messages=None)
 
     def _check_template_args(self) -> None:
-        """Raises InputError for an argument that the chat template never names, because it would change
-        nothing."""
+        """Raises InputError for an argument that the chat template does not read."""
         template = str(self._tokenizer.chat_template)
         for name in self._template_args:
             if name not in template:
@@ -138,11 +139,12 @@ class PromptEncoder:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def pieces(self, tokens: Tokens) -> list[str]:
-        """The text of each token in the vocabulary."""
+        """The text of each token in the tokenizer's vocabulary."""
         return list(map(str, self._tokenizer.convert_ids_to_tokens(list(tokens))))
 
     def endings(self, documents: Sequence[Document], begin: str) -> list[EncodedDocument]:
-        """The continuations of every document after a text that begins them all, as far as tokens allow."""
+        """The tokens of `begin` followed by each of a document's continuations. A token that spans the
+        boundary belongs to the continuation."""
         texts = {begin, *(begin + c for d in documents for c in d.continuations)}
         of_text = self._encode_texts(texts)
         encoded = []
@@ -163,8 +165,8 @@ class PromptEncoder:
         return tokens[1:] if tokens[:1] == (self._prefix,) else tokens
 
     def _encode_prompts(self, texts: Iterable[str], begin: str | None) -> dict[str, Tokens]:
-        """Token ids with special tokens, except where the text itself begins with the beginning token's
-        text."""
+        """The token ids of each text, with special tokens unless the text begins with `begin`, the first
+        special token."""
         begun = {text for text in texts if begin is not None and text.startswith(begin)}
         fresh = sorted(set(texts) - begun)
         ids = self._tokenizer(fresh)["input_ids"] if fresh else []
@@ -182,16 +184,14 @@ def _split_spaces(context: str, continuation: str) -> tuple[str, str]:
 
 
 def common_length(prompts: Sequence[Tokens]) -> int:
-    """The number of tokens that all prompts begin with.
-
-    The first and the last prompt in order differ the most.
-    """
+    """The number of first tokens that all prompts share. The smallest and largest prompt in order differ the
+    earliest."""
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
 
 
 def max_length(config: Any, tokenizer: Any) -> int:
-    """The number of tokens of a model's context: by its configuration, else by its tokenizer."""
+    """The context length of a model in tokens: by its configuration, else by its tokenizer."""
     text_config = getattr(config, "text_config", None) or config
     for name in ("n_positions", "max_position_embeddings", "n_ctx"):
         if (length := getattr(text_config, name, None)) is not None:
@@ -201,18 +201,18 @@ def max_length(config: Any, tokenizer: Any) -> int:
 
 
 class ContextWindow(NamedTuple):
-    """The length of a model's context, and what to do with longer prompts."""
+    """The length of a model's context, and how longer prompts are treated."""
 
     context: int
     """The number of tokens of the model's context."""
     reads: int
-    """The most tokens of prompt and choice together that the engine takes, in that context."""
+    """The most tokens of prompt and choice together that the engine takes within that context."""
     truncation: Literal["refuse", "keep"]
 
 
 class PrefixGroup(NamedTuple):
-    """Continuations of one prefix: all choices of a document, or one of them if the prompt had to be
-    truncated."""
+    """Choices of a document that continue one prefix. It is all choices, or one choice if its prompt had to
+    be truncated."""
 
     document: int
     choices: tuple[int, ...]
@@ -221,7 +221,7 @@ class PrefixGroup(NamedTuple):
 
 
 class SuffixScore(NamedTuple):
-    """One suffix: its tokens' log-probabilities, and whether each was the most likely."""
+    """The log-probabilities of a suffix's tokens, and whether each token was the likeliest."""
 
     logprobs: tuple[float, ...]
     is_greedy: bool
@@ -231,8 +231,8 @@ class SuffixScore(NamedTuple):
 def groups(
     index: int, encoded: EncodedDocument, window: ContextWindow, *, share: bool = True
 ) -> Iterator[PrefixGroup]:
-    """One group, if every choice fits behind the whole context; else one per choice, whose context is cut on
-    the left, as in lm-eval."""
+    """Yields one group with all choices, if every choice fits behind the whole context. Otherwise yields one
+    group per choice, with the context truncated on the left, as in lm-eval."""
     context, tails = encoded
     if share and len(context) + max(map(len, tails)) <= window.reads:
         yield PrefixGroup(index, tuple(range(len(tails))), context, tails)
@@ -244,7 +244,7 @@ def groups(
 def choice_scores(
     index: int, encoded: EncodedDocument, window: ContextWindow, scored: dict[tuple[int, int], SuffixScore]
 ) -> tuple[ChoiceScore, ...]:
-    """A document's scores, from those found by (document, choice)."""
+    """The scores of a document's choices, from the suffix scores by (document, choice)."""
     context, tails = encoded
     for choice in range(len(tails)):
         if (reason := scored[index, choice].unanswered) is not None:
@@ -264,7 +264,8 @@ def choice_scores(
 def answer_prompts(
     encoder: PromptEncoder, documents: Sequence[Document], sampling: SamplingSettings, window: ContextWindow
 ) -> list[Tokens]:
-    """Prompts that leave room for the answer, truncated on the left if they are longer."""
+    """The tokens of the prompts. They leave room for `max_tokens` of an answer, and are truncated on the left
+    if longer."""
     room = window.context - sampling.max_tokens
     return [prompt[-room:] for prompt in encoder.prompts(documents)]
 
@@ -275,7 +276,8 @@ def check_fits(
     sampling: SamplingSettings | None,
     window: ContextWindow,
 ) -> None:
-    """Raises InputError if a choice or max_tokens does not fit, or a prompt that must not be truncated."""
+    """Raises InputError if a choice or max_tokens exceeds the context, or if a prompt does and must not be
+    truncated."""
     if sampling is not None:
         room = window.context - sampling.max_tokens
         if room <= 0:
@@ -299,7 +301,8 @@ def check_fits(
 def check_lengths(
     documents: Sequence[Document], lengths: Sequence[int], rooms: Sequence[int], window: ContextWindow
 ) -> None:
-    """Raises InputError if a prompt is longer than the room for it and must not be truncated."""
+    """Raises InputError if a prompt is longer than its room and must not be truncated. `lengths` and `rooms`
+    are in tokens."""
     long = [i for i, (length, room) in enumerate(zip(lengths, rooms, strict=True)) if length > room]
     if long and window.truncation == "refuse":
         first = long[0]

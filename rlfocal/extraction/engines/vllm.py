@@ -1,4 +1,4 @@
-"""The vLLM engine: contexts are read once, however many choices or passes continue them; on GPUs and CPUs."""
+"""The vLLM engine, on GPUs and CPUs. It reads a context once, however many choices or samples continue it."""
 
 from __future__ import annotations
 
@@ -44,29 +44,30 @@ CPU_ARGUMENTS = {
 GPU_ARGUMENTS = {"block_size": 16}
 NO_QUANTISATION = Quantisation()
 FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
-"""The forms of quantised weights with which vLLM can compute in float32."""
+"""The quantisation methods whose weights vLLM can compute with in float32."""
 FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:TokenForcer"
-"""The logits processor given to vLLM on CPUs. On GPUs, its newer model runner takes no such processors."""
+"""The logits processor that vLLM gets on CPUs. On GPUs, its newer model runner takes no such processors."""
 TRACE_OPTION = "trace_decode_token_ids"
 CHUNK_TOKENS = 1024
-"""The prompt tokens whose log-probs the newer runner computes at once, however many it reads."""
+"""The number of prompt tokens whose log-probs vLLM's newer model runner computes at once."""
 FORCED_TOKENS = "rlfocal_forced"
 MAX_FORCED_TOKENS = 12
-"""Up to so many tokens, generating a choice is faster than reading it with the end of its context."""
+"""The most tokens of a choice for which generating it is faster than reading it behind its context."""
 BATCHED_TOKENS = {"least": 256, "most": 16384}
-"""Bounds of max_num_batched_tokens: fewer tokens are slow, more are no faster."""
+"""The bounds of max_num_batched_tokens: fewer tokens are slow, more are no faster."""
 N_PROBE_PROMPTS = 4
-"""The number of made-up prompts, at least one of which should have a clearly likeliest continuation."""
+"""The number of made-up prompts. At least one of them should have a clearly likeliest continuation."""
 CLEAR_MARGIN_NATS = 0.2
-"""By so many nats, a token is the likeliest however numbers are rounded."""
+"""The lead in nats that makes a token the likeliest however numbers are rounded."""
 MAX_DIFFERENCE_NATS = 0.02
-"""By so many nats, two ways to score a token may differ with float32 logits."""
+"""The allowed difference in nats between two ways to score a token with float32 logits."""
 PROMPT_TOKEN = 10
-"""The bytes held for each prompt token and each vocabulary entry: logits, float32 log-softmax, ranks."""
+"""The bytes that vLLM takes for each prompt token and vocabulary entry: logits, float32 log-softmax and
+ranks."""
 
 
 class VLLMEngine(TokenEngine):
-    """A loaded `vllm.LLM`: prompts are sent as token ids, in an order that lets its prefix cache work."""
+    """A loaded `vllm.LLM`. Prompts are sent as token ids, in an order that lets its prefix cache work."""
 
     def __init__(
         self,
@@ -157,7 +158,6 @@ class VLLMEngine(TokenEngine):
             )
 
     def _forget(self) -> None:
-        """Empties the prefix cache."""
         self._llm.reset_prefix_cache()
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
@@ -185,7 +185,7 @@ class VLLMEngine(TokenEngine):
         return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
 
     def _sharing_is_exact(self) -> bool:
-        """Whether next tokens and cached prefixes give lm-eval's numbers for this model, on made-up
+        """Whether next-token scores and cached prefixes give lm-eval's numbers for this model on made-up
         prompts."""
         prefix, ends = self._made_up
         expected = self._score_whole_prompts(prefix, ends)
@@ -198,15 +198,15 @@ class VLLMEngine(TokenEngine):
         )
 
     def _forcing_is_exact(self) -> bool:
-        """Whether prompts can be continued with a choice's tokens and give the same numbers."""
+        """Whether tokens that are forced as output get the same scores as in a longer prompt."""
         prefix, ends = self._made_up
         forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
         return self._agree(self._score_whole_prompts(prefix, ends), forced)
 
     @cached_property
     def _made_up(self) -> tuple[Tokens, list[Tokens]]:
-        """A prompt and ends of it; the second end is the likeliest, if one of the made-up prompts clearly has
-        one."""
+        """A made-up prompt, and two continuations of it. If one of N_PROBE_PROMPTS has a clearly likeliest
+        continuation, it is the second."""
         vocabulary = self._config.model_config.get_vocab_size()
         length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
         other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
@@ -217,7 +217,8 @@ class VLLMEngine(TokenEngine):
         return prefix, [other, end]
 
     def _find_clearly_likeliest(self, prefix: Tokens, n: int) -> Tokens | None:
-        """The n tokens that follow, each the likeliest; None if another token is nearly as likely."""
+        """The `n` likeliest next tokens, drawn greedily; None if another token is nearly as likely at one of
+        the places."""
         options = {"temperature": 0, "max_tokens": n, "ignore_eos": True, "detokenize": False, "logprobs": 2}
         [output] = self._generate([prefix], [self._sampling_params(**options)])
         [answer] = output.outputs
@@ -228,7 +229,7 @@ class VLLMEngine(TokenEngine):
         return tuple(answer.token_ids)
 
     def _score_whole_prompts(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
-        """Scores whole prompts, in lm-eval's way."""
+        """The scores of `ends` from whole prompts without the prefix cache, as lm-eval scores."""
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
     def _agree(self, expected: Sequence[Reading], readings: Sequence[Reading]) -> bool:
@@ -243,7 +244,7 @@ class VLLMEngine(TokenEngine):
 
 
 def _holds(probe: Callable[[], bool]) -> bool:
-    """The result of the probe; False where vLLM refuses it, or returns less than it was asked for."""
+    """The result of `probe`; False where vLLM refuses it, or returns less than was requested."""
     try:
         return probe()
     except (IndexError, KeyError, ValueError):
@@ -281,7 +282,7 @@ def read_output(request: Request, output: Any) -> Reading:
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
-    """Starts vLLM on a model from a local folder, or from the hub at its revision."""
+    """Starts vLLM with a model from a local folder, or from the hub at its revision."""
     options = dict(spec.engine_args.get("vllm", {}))
     shard = {"shard": options.pop("shard")} if "shard" in options else {}
     source = spec.hf_repo if folder is None else str(folder)
@@ -321,7 +322,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
 
 @contextmanager
 def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
-    """vLLM's arguments for the tokenizer with which it writes texts, where its own choice would be wrong."""
+    """Yields vLLM's arguments for a tokenizer in a temporary folder; {} unless `is_replaced`."""
     if not tokenization.is_replaced:
         yield {}
         return
@@ -333,10 +334,10 @@ def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
 def start(
     *, dtype: str, threads: int | None = None, quantised: Quantisation = NO_QUANTISATION, **arguments: Any
 ) -> Any:
-    """A `vllm.LLM` in this process, with defaults that suit the machine where `arguments` set none.
+    """A `vllm.LLM` in this process. Arguments that are not given get defaults that suit the machine.
 
-    On a CPU `threads` are used. There, dtype "auto" means float32 if vLLM computes in it with weights that
-    are `quantised` so. Raises RunError if vLLM is not installed.
+    `threads` counts on a CPU alone. There, dtype "auto" means float32 if vLLM can compute in it with the
+    `quantised` weights. Raises RunError if vLLM is not installed.
     """
     for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -370,17 +371,15 @@ def start(
 
 
 def multiplies_int8_exactly() -> bool:
-    """Whether vLLM's products of 8-bit integers are exact on this CPU.
-
-    Without VNNI, oneDNN adds pairs of products in 16 bits on x86, where large ones overflow.
-    """
+    """Whether vLLM multiplies 8-bit integers exactly on this CPU. Without VNNI, oneDNN sums pairs of products
+    in 16 bits on x86, where large sums overflow."""
     flags = Path("/proc/cpuinfo")
     return platform.machine() != "x86_64" or not flags.exists() or "vnni" in flags.read_text()
 
 
 def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's arguments that suit a GPU of its `platform` and the model; `engine_args` may say how much memory
-    vLLM claims."""
+    """The vLLM arguments that suit a model on a GPU of vLLM's `platform`. `engine_args` may set the share of
+    GPU memory that vLLM claims."""
     from transformers import AutoConfig
     from vllm import EngineArgs
 
@@ -400,7 +399,7 @@ def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, An
 
 
 def runs_anew(engine_args: Mapping[str, Any]) -> bool:
-    """Whether vLLM would run a model with these arguments by its newer model runner (V2)."""
+    """Whether vLLM, given these arguments, would run a model with its newer model runner (V2)."""
     from vllm import EngineArgs
 
     if "enable_trace_replay" not in EngineArgs.__dataclass_fields__:
@@ -412,11 +411,11 @@ def runs_anew(engine_args: Mapping[str, Any]) -> bool:
 
 
 def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
-    """The prompt tokens that vLLM may read at once, so that their log-probs take half of `room` bytes.
+    """The number of prompt tokens that vLLM may read at once, so that their log-probs take half of `room`
+    bytes.
 
-    It is a power of two from `least` to `most`. vLLM's profile of its memory ignores prompt log-probs, so
-    they get half of the memory that it does not claim (`room`). torch's other allocations have the other
-    half.
+    It is a power of two from `least` to `most`. `room` is the memory that vLLM does not claim, because its
+    memory profile ignores prompt log-probs. The other half is left to torch's other allocations.
     """
     fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
     return min(most, max(least, int(2 ** (fit.bit_length() - 1))))

@@ -1,4 +1,4 @@
-"""Helps to load GGUF files, adapters and quantised weights, and says what is wrong with damaged files."""
+"""Loads GGUF files, adapters and quantised weights, and reports damaged or missing weights."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ LOAD_ERRORS = (
     *(AssertionError, AttributeError, ImportError, KeyError, NotImplementedError, RuntimeError),
     *(TypeError, ValueError),
 )
-"""Errors that engines raise where they do not know a format, or where a machine cannot multiply it."""
+"""Errors that engines raise for a weight format that they do not know, or that a machine cannot multiply."""
 SCALE_SUFFIXES = ("weight_scale", "weight_scale_inv", "scales", "absmax", "SCB")
-"""Suffixes of the names of the factors of quantised weights."""
+"""Suffixes of the names of quantised weights' scales."""
 
 
 @contextmanager
 def reading_weights(source: str) -> Iterator[None]:
-    """Raises InputError, with the file's name where it is known, for weights that cannot be read.
-
-    `source`: the model's folder or hub id.
-    """
+    """Raises InputError, with the file's name if it is known, for weights that cannot be read inside the
+    block. `source` is the model's folder or hub id."""
     from safetensors import SafetensorError
 
     try:
@@ -59,7 +57,7 @@ def reading_weights(source: str) -> Iterator[None]:
 
 @contextmanager
 def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Iterator[None]:
-    """Raises InputError where the backend cannot load weights quantised by this method on this machine."""
+    """Raises InputError if the backend cannot load weights quantised by `method` on this machine."""
     try:
         yield
     except LOAD_ERRORS as error:
@@ -76,7 +74,8 @@ def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Ite
 
 
 def gguf_arguments(model: ModelSpec) -> dict[str, Any]:
-    """The arguments of transformers' `from_pretrained` for a GGUF file; {} where the entry names none."""
+    """The arguments of transformers' `from_pretrained` for the entry's GGUF file; {} if the entry names
+    none."""
     if model.gguf_file is None:
         return {}
     if find_spec("gguf") is None:
@@ -93,7 +92,7 @@ def gguf_arguments(model: ModelSpec) -> dict[str, Any]:
 
 
 def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
-    """The loaded model with the entry's LoRA adapter merged into its weights."""
+    """The loaded model, with the entry's LoRA adapter merged into its weights if it has one."""
     if (folder := adapter_folder(model)) is None:
         return loaded
     from peft import PeftModel
@@ -108,7 +107,7 @@ def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
 
 
 def adapter_folder(model: ModelSpec) -> Path | None:
-    """The folder of the entry's LoRA adapter, downloaded if needed; None where the entry has none."""
+    """The folder of the entry's LoRA adapter, downloaded if needed; None if the entry has none."""
     if model.adapter is None or (folder := local_adapter(model)) is not None:
         return None if model.adapter is None else folder
     from huggingface_hub import snapshot_download
@@ -118,11 +117,8 @@ def adapter_folder(model: ModelSpec) -> Path | None:
 
 @contextmanager
 def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Iterator[tuple[str, str | None]]:
-    """The folder where vLLM finds the weights, and their revision. An adapter is merged in a temporary
-    folder.
-
-    vLLM's own LoRA fails on the log-probabilities of prompts.
-    """
+    """Yields the folder or hub id of the weights, and their revision. An adapter is merged into a temporary
+    folder, because vLLM's own LoRA fails on the log-probabilities of prompts."""
     if model.adapter is None:
         yield source, revision
         return
@@ -138,10 +134,8 @@ def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Itera
 
 
 def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any]) -> None:
-    """Raises InputError if transformers ignores the factors of quantised weights.
-
-    `loading`: transformers' report on loading.
-    """
+    """Raises InputError if transformers ignored the scales of quantised weights. `loading` is its report on
+    loading."""
     if ignored := [name for name in loading["unexpected_keys"] if name.endswith(SCALE_SUFFIXES)]:
         raise InputError(
             f"model {model.model!r}: hf cannot load its weights, quantised by {method or '(not said)'}: it "
@@ -151,11 +145,8 @@ def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any
 
 
 def check_complete(source: str, loading: Mapping[str, Any]) -> None:
-    """Raises InputError if tensors of the model are missing in its files: it would answer from random
-    numbers.
-
-    `loading`: transformers' report on loading.
-    """
+    """Raises InputError if tensors of the model are missing in its files, because they would be random
+    numbers. `loading` is transformers' report on loading."""
     for names, fault in (
         (loading["missing_keys"], "are missing"),
         ([name for name, *_ in loading["mismatched_keys"]], "have another shape"),
@@ -168,13 +159,13 @@ def check_complete(source: str, loading: Mapping[str, Any]) -> None:
 
 
 def _take_first_line(error: Exception) -> str:
-    """The error's message, without the lists that pydantic and vLLM add to it."""
+    """The first line of the error's message, without what pydantic and vLLM add to it."""
     message = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
     return message.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
 
 
 def _find_damaged(source: str) -> Path | None:
-    """The first file of a folder from which no tensors can be read; None if there is none."""
+    """The folder's first file that safetensors cannot read; None if it reads all of them."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(Path(source).glob("*.safetensors")):

@@ -1,4 +1,4 @@
-"""The plan of a pool: which partitions are missing, and what extracting them takes. It writes nothing."""
+"""Plans the extraction of a pool: which partitions are missing, and what they take. A plan writes nothing."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ GPUS_OF_A_BOX = 8
 
 
 class PlanPart(NamedTuple):
-    """A benchmark, or one task of it, with its workload."""
+    """A benchmark, or one of its tasks, with its workload for one model."""
 
     benchmark: Benchmark
     task: TaskDocuments | None
-    """The task; None if its documents are not on this machine, and the workload comes from the benchmark's
-    `size`."""
+    """The task. It is None if its documents are not on this machine, and the workload follows from the
+    benchmark's `size`."""
     workload: Workload
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The work that one model would do."""
+    """The planned work of one model."""
 
     model: str
     gpus: int
@@ -74,34 +74,30 @@ class ModelPlan:
     dollars: float
     weights_gb: float
     download_gb: float
-    """The size of the weights that the cache lacks, in 1e9 bytes."""
+    """The size of the weights that are not on this machine yet, in 1e9 bytes."""
     planned_before: float
-    """Planned hours of the partitions that this kind of GPU has run, without the start."""
+    """The hours that a plan assumes for partitions which this kind of GPU has run already, without the
+    start."""
     measured_before: float
-    """Measured hours of the same partitions.
-
-    The rest is planned to take as much longer or shorter than planned.
-    """
+    """The measured hours of those partitions. Their ratio to `planned_before` scales the hours of the
+    rest."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The work that a pool would do."""
+    """The planned work of a pool."""
 
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """For each benchmark, the work of one model that has answered nothing yet."""
+    """The work of each benchmark for a model that has answered nothing yet."""
     models: tuple[ModelPlan, ...]
     gpus: int
     clock_hours: float
-    """The fewest hours in which any order of the models on these GPUs is done: the longest model, or all work
-    on all of them."""
+    """The least hours for all models on these GPUs, in any order: the longest model's, or all GPU-hours
+    divided by the GPUs."""
     download_hours: float
-    """The hours that the missing weights take to download.
-
-    All but the first model's are loaded while others run.
-    """
+    """The hours to download the missing weights. Only the first model's download delays the start."""
     warnings: tuple[str, ...]
 
 
@@ -116,10 +112,10 @@ def plan_pool(
     limit: int | None = None,
     datasets: str | Path | None = None,
 ) -> Plan:
-    """The work of `extract` for a pool, planned without a network: documents are counted if available
-    locally.
+    """Plans `extract` for a pool, without a network. Documents that are available locally are counted, others
+    estimated.
 
-    `gpus` is how many the machine has; `dollars` is the price of a GPU-hour. Raises InputError for a
+    `gpus` is the number of the machine's GPUs; `dollars` is the price of a GPU-hour. Raises InputError for a
     benchmark without documents and `size`.
     """
     backend = backend or pool.backend
@@ -155,8 +151,8 @@ def plan_pool(
 def _list_parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
 ) -> tuple[list[PlanPart], list[str]]:
-    """The tasks whose documents are available locally, other benchmarks by their size; and notes on the
-    latter."""
+    """The tasks whose documents are available locally, the other benchmarks by their size, and notes for the
+    user."""
     parts: list[PlanPart] = []
     notes: list[str] = []
     mirror = mirror_folder(datasets)
@@ -187,10 +183,8 @@ def _list_parts(
 def _read_committed(
     location: str | Path | None, gpu: GPU
 ) -> tuple[dict[PartitionKey, PartitionRecord], dict[PartitionKey, float]]:
-    """The committed partitions, and the hours of one GPU of those that this kind of GPU ran.
-
-    Both are empty if there is no warehouse, which is not created.
-    """
+    """The committed partitions, and the GPU-hours of those that this kind of GPU ran. Both are empty if there
+    is no warehouse, which is not created."""
     place = locate(location)
     if not place.is_postgres and not may_exist(place):
         return {}, {}
@@ -210,7 +204,8 @@ def _find_missing(
     backend: str,
     committed: Mapping[PartitionKey, PartitionRecord],
 ) -> tuple[list[PlanPart], str | None]:
-    """The parts that the model lacks, and a note on what is unknown without a network or documents."""
+    """The parts that the model lacks, and a note on partitions that cannot be compared without a network or
+    documents."""
     mine = {key for key in committed if key.model == model.model}
     if not mine:
         return list(parts), None
@@ -227,8 +222,8 @@ def _find_missing(
 
 
 def _find_faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
-    """Sentences on why the entry would not run here, as far as that shows; for a closed model, what its price
-    counts."""
+    """Sentences on why the entry would not run on this machine. For a closed model, a sentence on what its
+    price covers."""
     if model.is_closed:
         is_priced = model.price_input is not None and model.price_output is not None
         counted = "$ is what it is paid for every prompt in full and the answers"
@@ -245,7 +240,7 @@ def _find_faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
 
 
 def _find_workload(model: ModelSpec, part: PlanPart) -> Workload:
-    """The workload of a part for a model that may think: each trace takes its whole budget, and choices are
+    """The workload of a part for a model that may think. Each trace takes its whole budget, and choices are
     scored after it."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
     if (work.prompt_digits or work.answer_digits) and splits_digits(model):

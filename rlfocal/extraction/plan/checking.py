@@ -24,24 +24,25 @@ from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, re
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 
 PROMPTS_PER_TASK = 20
-"""The prompts of each task that are tokenized: the longest in bytes."""
+"""The number of each task's prompts that are tokenized: those with the most bytes."""
 
 
 @dataclass
 class EntryCheck:
-    """The results of checking one entry; a field that could not be checked is None."""
+    """The results of checking one model's entry. A field that could not be checked is None."""
 
     model: str
     commit: str | None = None
     architecture: str | None = None
     tokenizer: str | None = None
     longest: int | None = None
-    """The tokens of the entry's longest prompt, with the choice or the room for an answer."""
+    """The tokens of the longest prompt of all tasks, including its longest choice or the room for an
+    answer."""
     context: int | None = None
     here_gb: float | None = None
     download_gb: float | None = None
     faults: list[str] = field(default_factory=list)
-    """The entry's faults, each a sentence with its fix; empty if the model would run."""
+    """The entry's faults, each a sentence with its fix; empty if no fault was found."""
 
 
 def check_pool(
@@ -52,7 +53,8 @@ def check_pool(
     gpu: GPU,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[list[EntryCheck], list[str]]:
-    """Checks every entry, and this machine. A fault of one entry hides no fault of another."""
+    """Checks every entry of a pool, and this machine. Returns the checks, and faults of the machine. A fault
+    of one entry hides no fault of another."""
     checks = []
     for number, model in enumerate(pool.models):
         if on_progress is not None:
@@ -63,7 +65,7 @@ def check_pool(
 
 
 def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, gpu: GPU) -> EntryCheck:
-    """Checks one entry. If one thing cannot be checked, the others still are."""
+    """Checks one model's entry. If one thing cannot be checked, the others still are."""
     check = EntryCheck(model.model)
 
     def note(fault: str | None) -> None:
@@ -139,7 +141,7 @@ def _check_architecture(model: ModelSpec, config: dict[str, Any], backend: str) 
 
 
 def known_architectures(backend: str) -> set[str] | None:
-    """The architectures that an installed engine runs; None if it is not installed."""
+    """The architectures that the installed engine of a backend runs; None if vLLM is not installed."""
     if backend == "vllm":
         if find_spec("vllm") is None:
             return None
@@ -158,7 +160,7 @@ def _find_longest_prompt(
     context: int,
     note: Callable[[str | None], None],
 ) -> int:
-    """The tokens of the longest prompt of all tasks; calls `note` for prompts that do not fit."""
+    """The tokens of the longest prompt of all tasks. Calls `note` for tasks with prompts that do not fit."""
     encoder = PromptEncoder(tokenizer, template_args=model.template_args)
     window = ContextWindow(context, context - 1, model.truncation)
     longest = 0
@@ -188,7 +190,6 @@ def _count_bytes(document: Document) -> int:
 
 
 def check_table(checks: Sequence[EntryCheck]) -> Table:
-    """The table of checks, with a row for each entry."""
     columns = ["commit", "architecture", "tokenizer", "longest", "context", "GB here", "download"]
     table = Table("model", *columns, "faults", title="What the entries would run")
     for check in checks:

@@ -1,4 +1,5 @@
-"""Commits answered partitions of one model together, because one commit costs as much as many."""
+"""Commits answered partitions of one model together, because one commit of many costs as much as a commit of
+one."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_SECONDS_TO_WAIT = 30.0
-"""After so many seconds, an answered partition is committed without waiting for others."""
+"""The seconds after which an answered partition is committed without waiting for others."""
 MAX_ROWS = 500_000
-"""The most rows of answers that are held in memory before they are committed."""
+"""The number of answer rows in memory beyond which they are committed."""
 
 
 class AnsweredPartition(NamedTuple):
@@ -40,14 +41,15 @@ class AnsweredPartition(NamedTuple):
 
     @property
     def is_saved(self) -> bool:
-        """Whether the shards hold the whole partition: documents that will be asked again are in none."""
+        """Whether the shards hold the whole partition. They lack documents that will be asked again."""
         return not documents_to_ask(self.partition.rows)
 
 
 class Batch:
-    """The answers that are not committed yet, and the locks under which they were asked.
+    """Answered partitions of one model that are not committed yet, and the locks on their benchmarks.
 
-    It is committed once its first partition has waited long enough. A kill before that leaves the shards.
+    The batch is committed once its first partition has waited long enough. If the process is killed before,
+    the shards remain.
     """
 
     def __init__(self, warehouse: Warehouse, model: str, send: Send) -> None:
@@ -69,8 +71,8 @@ class Batch:
     def lock(self, benchmark: str, *, wait: bool) -> bool:
         """Takes the lock of the model's answers to a benchmark; False if another process holds it.
 
-        Before it waits, it commits everything and releases all locks, so that no two processes wait for each
-        other.
+        With `wait`, it first commits everything and releases all locks, so that no two processes wait for
+        each other.
         """
         if wait:
             self.commit()
@@ -81,10 +83,8 @@ class Batch:
         return mine
 
     def add(self, answered: AnsweredPartition) -> None:
-        """Adds an answered partition, and commits if it is time.
-
-        Raises DiskFullError if the disk is then full.
-        """
+        """Adds an answered partition, and commits the batch if it is due. Raises DiskFullError if the disk is
+        then full."""
         self._begun = self._begun if self._answered else monotonic()
         self._answered.append(answered)
         n_rows = sum(len(each.partition.rows) for each in self._answered)
@@ -131,7 +131,7 @@ class Batch:
 
 
 def failure(key: PartitionKey, error: Exception) -> Failure:
-    """The failure of a partition, with its reason; it is also logged."""
+    """The event of a partition that failed, with its reason. It is also logged."""
     event = Failure("extract", *key, explain(error), isinstance(error, InputError))
     log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     return event

@@ -1,4 +1,4 @@
-"""The events that an extraction reports while it runs, and explanations of why a model's process failed."""
+"""Events that an extraction reports while it runs, and explanations of why a model's process failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.base.failures import describe_error
 
 @dataclass(frozen=True)
 class Progress:
-    """The number of a partition's documents that are answered so far."""
+    """The number of a partition's documents that have answers so far."""
 
     model: str
     benchmark: str
@@ -33,7 +33,7 @@ class ExtractedPartition:
 
 @dataclass(frozen=True)
 class ConcurrentPartition:
-    """A partition that another run committed in the meantime."""
+    """A partition that another run committed while this run extracted it."""
 
     model: str
     benchmark: str
@@ -42,7 +42,7 @@ class ConcurrentPartition:
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed step, and the model, benchmark and task that it failed for; `*` means all."""
+    """A failed step, with the model, benchmark and task for which it failed; `*` stands for all."""
 
     step: str
     """The step that failed: extract, probe, evaluate or report."""
@@ -50,21 +50,21 @@ class Failure:
     benchmark: str
     task: str
     reason: str
-    """The reason of the failure, in one sentence."""
+    """The reason for the failure, in one sentence."""
     lasting: bool = field(default=False, compare=False)
-    """Whether a retry would fail the same way: a gated model, a wrong revision, a prompt that is too long."""
+    """Whether a retry would fail in the same way, as for a gated model or a prompt that is too long."""
 
 
 @dataclass(frozen=True)
 class ProbeBatch:
-    """A batch of documents that a probe asked and committed."""
+    """A batch of documents that a probe put to a model, and committed."""
 
     model: str
     n_docs: int
     seconds: float
     """The seconds that the engine took."""
     n_so_far: int
-    """The number of documents that the probe has asked, including earlier runs."""
+    """The number of documents that the probe has asked so far, including earlier runs."""
 
 
 Event = Progress | ExtractedPartition | ConcurrentPartition | Failure
@@ -73,10 +73,10 @@ Event = Progress | ExtractedPartition | ConcurrentPartition | Failure
 def share_of_tasks(
     on_progress: Callable[[str, float], None], n_tasks: Callable[[str], int]
 ) -> Callable[[Event], None]:
-    """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks.
+    """A function that turns events into calls of `on_progress(title, share)`: the finished share, 0 to 1, of
+    a model's tasks.
 
-    `n_tasks` returns how many tasks a model has. A task that fails adds nothing, so its model never reaches
-    1.
+    `n_tasks` returns the number of a model's tasks. A failed task adds nothing, so its model never reaches 1.
     """
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
 
@@ -116,11 +116,11 @@ FAILURE_SIGNS = (
     ("Cannot allocate memory", MEMORY_ADVICE),
     ("Engine core initialization failed", ENGINE_ADVICE),
 )
-"""Pairs of a text in an error message and what to do about that error."""
+"""Pairs of a text in an error message, and advice on that error."""
 
 
 def explain(error: BaseException) -> str:
-    """One line about an error, without secrets; it begins with what to do, if that is known.
+    """One line about an error, without secrets. It begins with advice if its cause is known.
 
     >>> explain(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
     True
@@ -132,7 +132,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_kill(name: str) -> str:
-    """One line on a process that was killed by a signal."""
+    """One line about a process that the signal `name` killed."""
     advice = MEMORY_ADVICE.removeprefix("out of memory: ")
     hint = f"; the system does this when memory runs out; in that case {advice}"
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"

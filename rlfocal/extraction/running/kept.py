@@ -1,7 +1,5 @@
-"""Answers that are not asked for again: shards of an uncommitted partition, and rows of the warehouse.
-
-Shards are on the local disk: a killed run loses at most one.
-"""
+"""Finds stored answers, for which no model is asked again: shards of an uncommitted partition, and rows of
+the warehouse. Shards are files on the local disk. A killed run loses at most one."""
 
 from __future__ import annotations
 
@@ -42,19 +40,20 @@ class Shard(NamedTuple):
     rows: pa.Table
     seconds: float
     traces: pa.Table | None = None
-    """Rows of `traces`, where the model thought before it answered."""
+    """Rows of the table `traces`; None if the model did not think before it answered."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of one partition that come from one extraction and one engine."""
+    """The saved shards of one partition, all from one extraction and one engine."""
 
     folder: Path
     identity: str
-    """A digest of all that the rows depend on."""
+    """A digest of everything that the rows depend on."""
 
     def read(self, doc_ids: Sequence[int], schema: pa.Schema) -> Shard | None:
-        """The shard of exactly these documents; None if it is missing, damaged or from another run."""
+        """The shard of exactly these documents. It is None if the file is missing, damaged or from another
+        run."""
         try:
             content = self._name_file(doc_ids).read_bytes()
         except OSError:
@@ -89,42 +88,38 @@ class Shards:
 
 
 def identity(fingerprint: str, settings: object, versions: object) -> str:
-    """A digest of a fingerprint with the engine's settings and versions.
-
-    So rows of one fingerprint are never mixed across GPU products, drivers or libraries: their last bits may
-    differ.
-    """
+    """A digest of a fingerprint with the engine's settings and versions. It keeps rows from different GPU
+    products, drivers or libraries apart, because their last bits may differ."""
     parts = json.dumps([fingerprint, settings, versions], sort_keys=True, default=str)
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def shard_folder(root: Path, key: PartitionKey) -> Path:
-    """The folder of a partition's shards.
-
-    Names are hashed, because they may be long, or differ only in case.
-    """
+    """The folder of a partition's shards. Its name is a hash, because keys may be long, or differ only in
+    case."""
     return root / hashlib.sha256(key.text.encode()).hexdigest()[:32]
 
 
 def probe_folder(root: Path, probe_id: str) -> Path:
-    """The folder of the shards of a probe's batch. Two probes never share answers."""
+    """The folder of the shards of a probe's current batch. Two probes never share answers."""
     return root / hashlib.sha256(f"probe\0{probe_id}".encode()).hexdigest()[:32]
 
 
 def discard(folder: Path) -> None:
-    """Deletes a committed partition's shards, whichever run left them. Needs its benchmark's lock."""
+    """Deletes the shards of a committed partition. The caller must hold the lock of its benchmark."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard_shards(folder: Path) -> None:
-    """Deletes a partition's shards, but not the notes beside them. Needs its benchmark's lock."""
+    """Deletes a partition's shards, but not the notes beside them. The caller must hold the lock of its
+    benchmark."""
     for file in folder.glob("*.arrow"):
         file.unlink(missing_ok=True)
 
 
 def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
-    """Deletes what a run that was killed after its commit left; does nothing if another process has the
-    lock."""
+    """Deletes shards that a run left because it was killed after its commit. Does nothing if another process
+    holds the lock."""
     folder = shard_folder(warehouse.location.shards, key)
     if folder.exists():
         with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
@@ -136,14 +131,14 @@ _MODEL_TASK_CONDITION = "WHERE (model, benchmark, task) = (?, ?, ?)"
 
 
 class KeptAnswers(NamedTuple):
-    """Answers to documents of a partition that are not asked for again."""
+    """Stored answers to documents of a partition, for which the model is not asked again."""
 
     shard: Shard
-    """The rows, with the seconds that an engine took for them."""
+    """The rows of the answers, and the seconds that an engine took for them."""
     paid: float
-    """The cents that were paid for these answers by probes."""
+    """The cents that probes paid for these answers."""
     facts: dict[str, Any]
-    """The columns of the record that say which evidence and versions gave the answers."""
+    """The columns `evidence` and `versions` of the record that these answers come from."""
 
     @property
     def doc_ids(self) -> set[int]:
@@ -151,7 +146,7 @@ class KeptAnswers(NamedTuple):
 
     @property
     def answered_by(self) -> str | None:
-        """The model that a service said it ran; None if it did not say."""
+        """The model that the service reported with these answers; None if it reported none."""
         name: str | None = self.facts["versions"].get("answered_by")
         return name
 
@@ -159,10 +154,12 @@ class KeptAnswers(NamedTuple):
 def find_kept(
     warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
 ) -> KeptAnswers | None:
-    """The answers that are stored with the job's fingerprint, and with its engine's settings and versions.
+    """The answers in the warehouse with the job's fingerprint and its engine's settings and versions; None if
+    there are none.
 
-    `record` has the latter two, and `there` is the committed partition. Its rows count first, then the newest
-    row of each document that probes asked. Documents that are asked again are left out.
+    `record` has those settings and versions. `there` is the committed partition. Its rows come first. Other
+    documents have the newest row of a probe. Documents whose missing answer may come in another run are left
+    out.
     """
     settings = json.loads(json.dumps(record["settings"]))
 
@@ -193,12 +190,12 @@ def find_kept(
 
 
 def _read_engine(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The versions that gave answers, without the counts of their own responses."""
+    """The versions under which a stored answer was given, without the counts of its partition's responses."""
     return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
 
 
 def merge_shards(shards: Sequence[Shard]) -> Shard:
-    """The rows of all shards, in the order of documents."""
+    """One shard with the rows of all shards, sorted by doc_id."""
 
     def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
         number = next(name for name in ("choice", "pass", "trace") if name in tables[0].column_names)
@@ -215,7 +212,7 @@ def merge_shards(shards: Sequence[Shard]) -> Shard:
 def _read_records(
     warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The partition's record, unless it is at fault; and the records of probes, the newest first."""
+    """The committed partition's record, unless it has a fault; and the rows of probes, the newest first."""
     of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"
     of_probes = f"FROM probe_answers {_MODEL_TASK_CONDITION} ORDER BY asked_at DESC, probe_id, doc_id"
     return (
@@ -245,7 +242,7 @@ def _read_probes(job: Job, answers: Sequence[Mapping[str, Any]]) -> Shard:
 
 
 def _select_rows(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard:
-    """The rows of the job's documents that are not asked again."""
+    """The shard of those rows whose documents the job has, and does not ask again."""
     again = set(documents_to_ask(rows))
     kept = [document.doc_id for document in job.task.documents if document.doc_id not in again]
     rows, traces = (

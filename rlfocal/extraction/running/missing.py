@@ -1,4 +1,4 @@
-"""For each model, the partitions that a warehouse lacks, and why some cannot be extracted."""
+"""Finds the partitions that a warehouse lacks of each model, and why some cannot be extracted."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from warehouse.store import PartitionKey, PartitionRecord
 
 _version = cache(version)  # it reads a file, and each partition asks
 TRIED_DOCUMENTS = 8
-"""The documents of a task on which a tokenizer of older rows is tried, beside CHECK_TEXTS."""
+"""The number of a task's first documents that a tokenizer of older rows is tested on, beside CHECK_TEXTS."""
 
 
 @dataclass(frozen=True)
 class MissingWork:
-    """The work of a run for one model."""
+    """The work of an extraction for one model."""
 
     model: ModelSpec
-    """The model, pinned to the commit that will run, unless pinning failed."""
+    """The model's entry. Its revision is the commit that will run, unless it could not be pinned."""
     tasks: Sequence[TaskDocuments]
-    """All tasks that were asked for."""
+    """All tasks that the extraction requests from the model."""
     jobs: tuple[Job, ...] = ()
     covered: tuple[PartitionKey, ...] = ()
     """The partitions that are committed already."""
     refused: tuple[Failure, ...] = ()
     reason: str | None = None
-    """Why the model cannot run at all; None if it can."""
+    """The reason why the model cannot run at all; None if it can."""
     is_lasting: bool = True
-    """Whether `reason` would be the same in another try; false where the hub gave no answer."""
+    """Whether another attempt would meet the same `reason`. It is false if the hub did not respond."""
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether there is something to extract, or to report."""
+        """Whether the model has anything to extract, or a failure to report."""
         return bool(self.jobs or self.refused or self.reason)
 
     @property
     def place(self) -> tuple[bool, int, float, str]:
-        """A key that sorts models: the widest first, among these the one with the most work; those that
-        cannot run come last."""
+        """A key to sort models by: those that need the most GPUs first, then those with the most work. Models
+        without jobs come last."""
         work = self.model.params_b * sum(len(job.task.documents) for job in self.jobs)
         return not self.jobs, -self.model.tensor_parallel, -work, self.model.model
 
@@ -70,11 +70,8 @@ def plan_extraction(
     *,
     replace_documents: bool = False,
 ) -> list[MissingWork]:
-    """The work of an extraction, by model.
-
-    Also records all models and tasks in the warehouse, and deletes what a killed run left of committed
-    partitions.
-    """
+    """The work of an extraction, by model. It also records all models and tasks in the warehouse. And it
+    deletes shards that killed runs left of committed partitions."""
     facts = {
         table: [task.facts[table] for task in tasks if table in task.facts]
         for table in ("benchmarks", "tasks")
@@ -97,10 +94,8 @@ def find_missing(
     replace_documents: bool = False,
     local_only: bool = False,
 ) -> list[MissingWork]:
-    """The work that is missing for each model. A model with a fault is reported, and the others run.
-
-    `local_only`: the hub is not asked.
-    """
+    """The missing work of each model. A model with a fault gets a `reason`, and the others still have jobs.
+    With `local_only`, the hub is not asked."""
     asked = {model.model: [task for task in tasks if task.includes_model(model.model)] for model in models}
     return [
         _find_missing(model, asked[model.model], backend, committed, replace_documents, local_only)
@@ -160,11 +155,11 @@ def _find_fingerprint(
     tokenizer: Tokenization | None,
     there: PartitionRecord | None,
 ) -> str:
-    """The partition's fingerprint. Rows from before tokenizers and heads were part of it keep theirs, if they
-    are right.
+    """The partition's fingerprint. A correct partition from before tokenizers and heads were part of it keeps
+    its older one.
 
-    A tokenizer was right where the same transformers made the rows, and it reads first documents as the file
-    does. A head was right where everything was computed in float32.
+    Its tokenizer was correct if the same version of transformers made the rows, and reads sample texts as
+    tokenizer.json does. Its head was correct if everything was computed in float32.
     """
     digest = None if tokenizer is None else tokenizer.digest
     head = head_dtype_of(model, read_config(model)) if backend in ("hf", "vllm") else None
@@ -186,7 +181,7 @@ def _find_fingerprint(
 
 
 def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:
-    """Why the tokenizer reads the task's documents wrongly; None if it does not."""
+    """The reason why the tokenizer reads the task's documents wrongly; None if it does not."""
     if tokenizer is None:
         return None
     try:
@@ -197,8 +192,8 @@ def _explain_misreading(model: ModelSpec, tokenizer: Tokenization | None, task: 
 
 
 def _list_texts(documents: Sequence[Document], *, unconditional: bool) -> list[str]:
-    """The documents' prompts, each followed by its continuations; and these alone, if they are also scored
-    after an empty prompt."""
+    """Each document's prompt followed by its continuations. With `unconditional`, also each continuation
+    alone."""
     texts = []
     for document in documents:
         asked = document.context + "\n".join(content for _, content in document.messages or ())
@@ -208,7 +203,7 @@ def _list_texts(documents: Sequence[Document], *, unconditional: bool) -> list[s
 
 
 def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
-    """Why the job may not replace a longer committed partition; None if it may."""
+    """The reason why the job may not replace a committed partition with more documents; None if it may."""
     if there is None or there.fault:
         return None
     return explain_shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
@@ -217,10 +212,8 @@ def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
 def refuse_other_documents(
     plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
 ) -> list[MissingWork]:
-    """The work without jobs whose documents differ from those that other models answered.
-
-    They are refused now, before an engine works for hours.
-    """
+    """The plans without jobs whose documents differ from those that other models answered. Such jobs become
+    failures now, before an engine works for hours."""
     holders: dict[tuple[str, str], set[str]] = {}
     for key in committed:
         holders.setdefault((key.benchmark, key.task), set()).add(key.model)

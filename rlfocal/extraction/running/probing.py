@@ -1,4 +1,4 @@
-"""A probe asks a model some documents, batch by batch as they are chosen, and stores each answer."""
+"""Asks a model some documents, batch by batch as they are chosen, and stores each answer. This is a probe."""
 
 from __future__ import annotations
 
@@ -34,14 +34,12 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.writing import put_probe_answers
 
 Place = tuple[str, str]
-"""A benchmark and one of its tasks."""
+"""The name of a benchmark, and of one of its tasks."""
 Batch = Mapping[Place, Mapping[int, float]]
-"""Documents to ask, by doc_id, each with the probability with which it was drawn."""
+"""Documents to ask: for each task, the probability with which each doc_id was drawn."""
 Choose = Callable[[Warehouse], Batch]
-"""A function that chooses the next batch from what is committed.
-
-An empty batch, or one of asked documents, ends the probe.
-"""
+"""A function that chooses the next batch from the committed answers. The probe ends after an empty batch, or
+a batch whose documents it has all asked."""
 
 
 def ask_documents(
@@ -55,17 +53,17 @@ def ask_documents(
     jobs: int = 1,
     on_progress: Callable[[ProbeBatch | Progress], None] | None = None,
 ) -> int:
-    """Asks a model the documents of `tasks` that `choose` names; returns how many it asked.
+    """Asks a model the documents of `tasks` that `choose` names. Returns the number of documents asked.
 
-    The engine starts once, in a process of its own. There `choose`, which must be picklable, is called before
-    each batch. A batch is committed to `probe_answers` in one transaction. Documents that the probe asked
-    before are not asked again, so a killed probe continues when it is called again. `jobs` is how many such
-    calls share the cores. `on_progress` is called with Progress for each shard of a batch, and with
-    ProbeBatch once it is committed. The model itself enters no other table.
+    The engine starts once, in its own process. There `choose`, which must be picklable, is called before each
+    batch. A batch is committed to `probe_answers` in one transaction. Documents that the probe asked before
+    are not asked again, so a killed probe continues when it is called again. `jobs` is the number of such
+    calls that share the cores. `on_progress` is called with Progress for each shard of a batch, and with
+    ProbeBatch once the batch is committed. No other table gets rows of the model.
 
-    Raises InputError for a model that cannot run, for documents that differ from the warehouse's, and for a
-    probe that asked another model or in another way. Raises RunError if the engine fails. Committed batches
-    stay.
+    Raises InputError for a model that cannot run, and for documents that differ from the warehouse's. It also
+    raises InputError if the probe asked another model before, or in another way. Raises RunError if the
+    engine fails. Committed batches stay.
     """
     start_log()
     with open_warehouse(location) as warehouse:
@@ -109,7 +107,8 @@ def ask_batches(
     choose: Choose,
     threads: int,
 ) -> None:
-    """Asks all batches, in the model's own process. For each batch it sends Progress, then ProbeBatch."""
+    """Asks all batches, in the model's own process. For each batch it sends Progress events, then a
+    ProbeBatch."""
     with open_warehouse(location) as warehouse, warehouse.lock(f"probe {probe_id}", wait=True):
         extraction = Extraction(model, backend, threads, warehouse, send)
         folder = probe_folder(warehouse.location.shards, probe_id)
@@ -136,10 +135,8 @@ def _find_asked(warehouse: Warehouse, probe_id: str) -> set[tuple[Any, ...]]:
 def _find_new(
     warehouse: Warehouse, probe_id: str, jobs: Sequence[Job], chosen: Batch
 ) -> list[tuple[Job, dict[int, float]]]:
-    """The documents of a batch that the probe has not asked, as one job for each task.
-
-    Raises InputError for a document that the task does not have.
-    """
+    """The documents of a batch that the probe has not asked yet, as one job for each task. Raises InputError
+    for a document that the task does not have."""
     left = {(*place, doc_id) for place, documents in chosen.items() for doc_id in documents}
     left -= _find_asked(warehouse, probe_id)
     batch = []
@@ -192,8 +189,8 @@ def _ask_batch(
 def _ask_task(
     extraction: Extraction, probe_id: str, job: Job, folder: Path, done: int, total: int
 ) -> tuple[Shard, dict[str, Any]]:
-    """The model's answers to the documents of one task in a batch, and the common columns of
-    `probe_answers`."""
+    """The model's answers to one task's documents in a batch, and the columns of `probe_answers` that they
+    share."""
     warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
     check(extraction, job)
     paid = engine if isinstance(engine, PaidEngine) else None

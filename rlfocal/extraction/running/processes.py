@@ -1,4 +1,4 @@
-"""Runs every job in a process of its own: what it does to memory or the GPU does not affect the next job."""
+"""Runs every job in its own process, so that its use of memory and GPUs does not affect the next job."""
 
 from __future__ import annotations
 
@@ -34,25 +34,24 @@ _is_to_stop = threading.Event()
 
 
 class StoppedError(RunError):
-    """A signal asked this process to stop while it had work left."""
+    """The error of a process that a signal told to stop while it had work left."""
 
 
 def check_not_stopped() -> None:
-    """Raises StoppedError if this process was asked to stop. A job calls it between two pieces of work."""
+    """Raises StoppedError if this process was told to stop. A job calls it between two pieces of work."""
     if _is_to_stop.is_set():
         raise StoppedError("it was asked to stop")
 
 
 class _JobEnd(str):
-    """A job's last message: the reason why it failed, if it did."""
+    """A job's last message: the reason why it failed; "" if it did not fail."""
 
 
 class Processes:
-    """Processes that run side by side, one per name; they and all they started end with the caller.
+    """Concurrent processes, one per name. They and all processes that they start end with the caller.
 
-    `on_event(name, event)` is called in this process for everything that a job sends. `preload`: modules to
-    import before processes fork; the first call decides. `seconds`: how long each process may take before it
-    is stopped.
+    `on_event(name, event)` is called in this process for everything that a job sends. `preload` names modules
+    to import before processes fork; only the first call's count. `seconds` is the time limit of each process.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class Processes:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Kills the processes that still run."""
         for _, process in self._running.values():
             _kill(process)
 
@@ -87,16 +85,14 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Starts `job(send, *arguments)` in a process, with `environment` added to the caller's own.
-
-        The lease passes to the process, which imports the job's modules only once it has its environment.
-        """
+        """Starts `job(send, *arguments)` in a process, with `environment` added to the caller's own. The
+        lease passes to the process. It imports the job's modules only when its environment is set."""
         self._running[name] = _start(job, arguments, self._preload, environment or {}, lease)
         self._until[name] = monotonic() + self._seconds
 
     def stop(self, names: Iterable[str], reason: str, *, at_once: bool) -> None:
-        """Asks processes to stop after their current piece of work, or ends them `at_once`; `reason` is then
-        why they ended."""
+        """Tells processes to stop after their current piece of work, or kills them if `at_once`. `wait`
+        returns `reason` for them."""
         for name in names:
             _, process = self._running[name]
             if process.pid is not None and (at_once or name not in self._stopped):
@@ -108,11 +104,8 @@ class Processes:
         return iter(list(self._running))
 
     def wait(self, seconds: float | None = None) -> dict[str, str | None]:
-        """Waits until a process sends something or ends, at most `seconds`.
-
-        Returns, by name, the processes that ended, with None or the reason in one sentence why they ended
-        early.
-        """
+        """Waits until a process sends something or ends, but at most `seconds`. Returns the processes that
+        ended, by name: None, or the reason why the process ended early."""
         # The sentinel too: a grandchild may hold the connection open after its parent's death.
         ends = [
             end for connection, process in self._running.values() for end in (connection, process.sentinel)
@@ -145,13 +138,13 @@ def run_each(
     seconds: float | None = None,
     gpus: Placement | None = None,
 ) -> dict[str, str | None]:
-    """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
+    """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` at a time.
 
     Calls `on_event(name, event)` in this process for everything that a job sends. Returns, by name, None or
-    the reason in one sentence why the process ended early. Processes and all they started end with the
-    caller. `preload`: modules to import before processes fork; the first call decides. `seconds`: how long
-    each may take before it is stopped. `gpus`: the placement that gives each process GPUs, which are then all
-    that it sees. A job that fits overtakes those that need more than are free.
+    the reason why the process ended early. Processes and all that they start end with the caller. `preload`
+    names modules to import before processes fork; only the first call's count. `seconds` is the time limit of
+    each process. `gpus` is the placement that gives each process its GPUs; it sees no others. Jobs that fit
+    overtake jobs that need more GPUs than are free.
     """
     waiting = dict(arguments)
     ended: dict[str, str | None] = {}
@@ -177,7 +170,7 @@ def run_each(
 
 
 def _keep_budget(processes: Processes, gpus: Placement, just_ended: Iterable[str]) -> None:
-    """Stops the processes that use GPUs where their GPU-hours are nearly used up."""
+    """Stops processes that use GPUs if their GPU-hours are nearly used up."""
     for name in just_ended:
         gpus.end(name)
     if gpus.budget is not None and gpus.budget.is_ending:
@@ -186,14 +179,15 @@ def _keep_budget(processes: Processes, gpus: Placement, just_ended: Iterable[str
 
 
 def start_fork_server(preload: Sequence[str]) -> None:
-    """Imports modules for later processes while the caller goes on; the first call decides which."""
+    """Imports modules in the background, for processes that fork later. Only the first call's modules
+    count."""
     with _fork_server(preload):
         forkserver.ensure_running()
 
 
 @contextlib.contextmanager
 def _fork_server(preload: Sequence[str]) -> Iterator[None]:
-    """Runs the block so that a fork server started inside imports these modules, and ends with this
+    """Prepares the block so that a fork server started inside imports these modules, and ends with this
     process."""
     with _starting, _hide_main(), _fork_servers_environment(), _ignore_ctrl_c():
         multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, *preload])
@@ -201,7 +195,7 @@ def _fork_server(preload: Sequence[str]) -> Iterator[None]:
 
 
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _JobEnd | None:
-    """Passes arrived events to `on_event`; returns the job's last message, if it has arrived."""
+    """Passes arrived events to `on_event`. Returns the job's last message if it has arrived."""
     while (event := _receive(connection)) is not None:
         if isinstance(event, _JobEnd):
             return event
@@ -223,7 +217,7 @@ def _finish(connection: Connection, process: BaseProcess) -> None:
 
 
 def _kill(process: BaseProcess) -> None:
-    """Ends a process and all that it started, because an engine's own processes would keep the GPU's
+    """Kills a process and all that it started, because an engine's own processes would keep the GPU's
     memory."""
     if process.pid is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -266,7 +260,7 @@ def _start(
 
 @contextlib.contextmanager
 def _ignore_ctrl_c() -> Iterator[None]:
-    """Blocks SIGINT for processes started inside: the parent ends its children, so they print no
+    """Blocks SIGINT for processes started in the block. Their parent ends them, so they need print no
     tracebacks."""
     resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -278,7 +272,8 @@ def _ignore_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hide_main() -> Iterator[None]:
-    """Hides the caller's __main__ from children: importing it again could run a script twice."""
+    """Hides the caller's __main__ from child processes, because importing it again could run a script
+    twice."""
     main = sys.modules["__main__"]
     hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
@@ -319,12 +314,11 @@ def _die_with_parent() -> None:
 
 
 def _fork_servers_environment() -> contextlib.AbstractContextManager[None]:
-    """Sets the environment so that a fork server started inside ends with this process, and imports nothing
-    from the working directory.
+    """Sets the environment so that a fork server started inside ends with this process.
 
-    Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
-    Up to Python 3.12 it also takes a user's warehouse.py or datasets.py there for the module that it should
-    import.
+    Python's own fork server notices the death of its owner only between two forks, not during seconds of
+    imports. The server also imports nothing from the working directory. Up to Python 3.12, it would import a
+    user's warehouse.py there.
     """
     return set_variables({FORK_SERVER_OWNER: str(os.getpid()), "PYTHONSAFEPATH": "1"})
 

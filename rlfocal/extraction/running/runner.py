@@ -1,4 +1,4 @@
-"""Extracts a pool: finds the partitions that are missing, runs one process per model, reports the outcome."""
+"""Extracts a pool: finds the missing partitions, runs one process per model, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
 ENGINE_MODULES = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
-"""By backend, the modules that are imported once for all its processes.
-
-A Llama's imports are what every model needs.
-"""
+"""The modules that are imported once for all processes of a backend. Every model needs what Llama's module
+imports."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class ModelOutcome:
     model: str
     committed: tuple[ExtractedPartition, ...]
     skipped: tuple[tuple[str, str], ...]
-    """(benchmark, task) of the partitions that were committed already."""
+    """The (benchmark, task) of partitions that were committed already."""
     missing: tuple[Failure, ...]
 
 
@@ -73,7 +71,7 @@ class ExtractionReport:
 
     @property
     def n_docs(self) -> int:
-        """The number of documents answered in this run, counted once per model."""
+        """The number of documents answered in this run, added up over models."""
         return sum(c.n_docs for c in self.committed)
 
 
@@ -94,18 +92,18 @@ def extract(
     gpu_hours: options.GPUHours = None,
     on_progress: OnProgress | None = None,
 ) -> ExtractionReport:
-    """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
+    """Asks the models of a pool for the answers that the warehouse at `location` lacks, and commits them.
 
-    `pool` is a pool's name, its YAML file, or what `load_pool` returns. `location` is what `open_warehouse`
-    takes. `rlfocal extract --help` describes the others. On GPUs, as many models run as there are GPUs for,
-    and at most `jobs` where that is given. `limit` takes the first documents of every task; a longer
-    committed partition stays. A task whose documents differ from those that other models answered is refused.
-    With `replace_documents`, the first commit deletes all models' answers to the old ones. `on_progress` is
-    called with each event of `rlfocal.extraction.running.events`. Models that fail are in the report's
-    `missing`, and the others continue.
+    `pool` is a pool's name, its YAML file, or the result of `load_pool`. `location` is an argument of
+    `open_warehouse`. `rlfocal extract --help` describes the other parameters. On GPUs, as many models run as
+    there are GPUs for, and at most `jobs` if that is given. `limit` takes the first documents of every task;
+    a longer committed partition stays. A task is refused if its documents differ from those that other models
+    answered. With `replace_documents`, the first commit deletes all models' answers to the old documents.
+    `on_progress` is called with each event of `rlfocal.extraction.running.events`. Models that fail are in
+    the report's `missing`, and the others continue.
 
-    Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
-    benchmark is not available. Engines run in processes of their own: call it under `if __name__ ==
+    Raises InputError for a wrong name. If the backend or a benchmark is not available, raises InputError or
+    RunError, and writes nothing. Engines run in their own processes: call this function under `if __name__ ==
     "__main__":`.
     """
     chosen = (pool if isinstance(pool, PoolSpec) else load_pool(str(pool))).choose(models, benchmarks)
@@ -135,10 +133,10 @@ def extract_model(
     budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> ModelOutcome:
-    """Extracts the missing partitions of one model; `jobs` is how many such calls share the cores.
+    """Extracts the missing partitions of one model. `jobs` is the number of such calls that share the cores.
 
-    `seconds`: how long its process may take before it is stopped; partitions that it has not committed stay
-    missing. `budget`: GPU-hours that it shares with other such calls.
+    `seconds` is the time limit of the model's process; partitions that it has not committed stay missing.
+    `budget` is the GPU-hours that all such calls share.
     """
     if not plan.is_lasting:  # the hub may answer now
         with open_warehouse(location) as warehouse:
@@ -167,10 +165,8 @@ def run_extraction(
     budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[ModelOutcome]:
-    """Runs one process per model that has jobs, at most `jobs` at a time.
-
-    Returns one outcome per plan, in order.
-    """
+    """Runs a process for each model that has jobs, at most `jobs` at a time. Returns one outcome per plan, in
+    order."""
     start_log()
     refused = [failure for plan in plans for failure in plan.refused]
     events: list[Event] = [*refused]
@@ -221,11 +217,8 @@ def run_jobs(
     on_event: Callable[[str, Any], None],
     budget: GPUBudget | None = None,
 ) -> dict[str, str | None]:
-    """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
-    any.
-
-    Calls `on_event` and returns as `run_each` does.
-    """
+    """Runs `job(send, *arguments[model])` in a process per model, each with its own GPUs if its engine uses
+    any. Calls `on_event` and returns as `run_each` does."""
     gpus = find_gpus_of(backend)
     downloads = Downloads(models) if gpus else None  # no GPU waits for a download
     widths = {model.model: 0 if model.is_closed else model.tensor_parallel for model in models}
@@ -241,8 +234,8 @@ def run_jobs(
 
 
 def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:
-    """Starts importing the engines' modules, and then others, in the server that their processes fork
-    from."""
+    """Starts a server that imports the modules of `backend`, then those of `and_then`. Engines' processes
+    fork from it."""
     if preloaded := _list_preloads(backend, find_gpus_of(backend)):
         start_fork_server((*preloaded, *and_then))
 
@@ -253,22 +246,20 @@ def _list_preloads(backend: str, gpus: Sequence[Device]) -> tuple[str, ...]:
 
 
 def default_jobs(backend: str) -> int:
-    """How many models run at once by default: one per GPU, and on a CPU 2, or 1 with vLLM."""
+    """The number of models that run at once by default: one per GPU. On a CPU it is 2, or 1 with vLLM."""
     return len(find_gpus_of(backend)) or (1 if backend == "vllm" else 2)
 
 
 def find_gpus_of(backend: str) -> tuple[Device, ...]:
-    """The GPUs that engines of a backend may use here; none where a server has its own."""
+    """The GPUs on this machine that engines of a backend may use; none for a backend that asks a server."""
     return () if backend in ("openai", "chat") else find_gpus()
 
 
 def _make_outcome(
     plan: MissingWork, ended: str | None, lasting: Collection[str], events: Sequence[Event]
 ) -> ModelOutcome:
-    """The outcome of one model: every partition is committed, skipped or missing.
-
-    `lasting`: reasons that another try would meet again.
-    """
+    """The outcome of one model. Every partition is committed, skipped or missing. `lasting` has the reasons
+    that another attempt would meet again."""
     model = plan.model.model
     everything = [(task.benchmark, task.task) for task in plan.tasks]
     wanted = everything if plan.reason else [(job.task.benchmark, job.task.task) for job in plan.jobs]

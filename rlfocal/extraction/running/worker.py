@@ -1,4 +1,4 @@
-"""The process of one model: it starts the engine once, answers every missing task, and commits whole
+"""The work of one model's process: it starts the engine once, answers every missing task, and commits whole
 tasks."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from warehouse.store import PartitionKey, PartitionRecord
 from warehouse.writing import Partition
 
 MAX_UNANSWERED_SHARE = 0.25
-"""The share of a task's documents that may be left without an answer; with more, it fails."""
+"""The largest share of a task's documents that may be left without an answer. Beyond it, the task fails."""
 MISSING_ANSWER_ADVICE = {
     "unclear": "; ask for a letter in the `system_prompt` of a chat benchmark, or raise max_tokens in "
     "engine_args: {chat: ...}",
@@ -63,14 +63,14 @@ MISSING_ANSWER_ADVICE = {
     "max_completion_tokens in engine_args: {chat: {body: ...}}",
     "filtered": "; leave the benchmark out for this model, or ask a service that does not filter it",
 }
-"""By kind of reason, what to do about documents without an answer."""
+"""Advice on documents without an answer, by kind of reason."""
 ALONE_SUFFIX = " alone"
-"""Part of the identity of shards whose documents are choices after an empty prompt."""
+"""A part of the identity of shards with choices that are scored after an empty prompt."""
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """A model, loaded when the first partition needs it, and the warehouse for its answers."""
+    """A model and the warehouse for its answers. The model is loaded when the first partition needs it."""
 
     spec: ModelSpec
     backend: str
@@ -78,20 +78,17 @@ class Extraction:
     warehouse: Warehouse
     send: Send
     jobs: Sequence[Job] = ()
-    """The partitions that the process was started to extract."""
+    """The partitions that this process has to extract."""
     stop_if_slower: bool = False
 
     @property
     def model(self) -> str:
-        """The model's name in the pool."""
         return self.spec.model
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine, loaded on first use, which takes minutes.
-
-        Raises HopelessError if it is slower than others and must not be.
-        """
+        """The engine. It is loaded on first use, which can take minutes. Raises HopelessError if it is slower
+        than usual and `stop_if_slower` is set."""
         engine = start_engine(self.spec, self.backend, self.threads)
         if engine.slower is not None:
             says = f"{engine.slower} ({self._describe_slower_hours(engine)})"
@@ -101,7 +98,8 @@ class Extraction:
         return engine
 
     def _describe_slower_hours(self, engine: Engine) -> str:
-        """The planned hours of the jobs: each prompt read for each choice, and read once."""
+        """A text with the planned hours of the jobs: if each prompt is read once for each choice, and if it
+        is read once."""
         product = str(gpu_facts(engine.settings()).get("device_product", ""))
         gpu = gpu_of(product) or KNOWN_GPUS["H100"]
         once, each = hours_of_choices(self.spec, [job.task for job in self.jobs], gpu)
@@ -109,12 +107,11 @@ class Extraction:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the engine is loaded."""
         return "engine" in vars(self)
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """The columns of every partition's record: model, backend, settings, versions."""
+        """The columns that every partition's record shares: model, backend, settings and versions."""
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
         checked = tokenizer_for(self.backend, self.spec)
         tokenizer = {} if checked is None else {"tokenizer": checked.digest}
@@ -128,7 +125,7 @@ class Extraction:
 
     @cached_property
     def probed_partitions(self) -> set[tuple[Any, ...]]:
-        """Benchmark and task of the partitions of which probes asked documents before."""
+        """The (benchmark, task) of partitions of which a probe has asked documents before."""
         rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
         return set(self.warehouse.rows(rows, [self.model]))
 
@@ -142,7 +139,8 @@ def extract_jobs(
     threads: int,
     stop_if_slower: bool = False,
 ) -> None:
-    """Extracts jobs, in the model's own process. For each job it sends Progress, then one other event."""
+    """Extracts jobs, in the model's own process. For each job it sends Progress events, then one other
+    event."""
     from warehouse import open_warehouse
 
     benchmarks: dict[str, list[Job]] = {}
@@ -167,10 +165,8 @@ def extract_jobs(
 def _run(
     extraction: Extraction, batch: Batch, jobs: Sequence[Job], left: list[Job], *, wait: bool = False
 ) -> bool:
-    """Answers the jobs of one benchmark, and removes them from `left`.
-
-    Returns False if another process has the benchmark's lock and `wait` is not set.
-    """
+    """Answers the jobs of one benchmark, and removes them from `left`. Returns False if another process holds
+    the benchmark's lock and `wait` is not set."""
     benchmark = jobs[0].task.benchmark
     if not batch.lock(benchmark, wait=wait):
         return False
@@ -194,7 +190,8 @@ def _run(
 
 
 def _describe_weights(model: ModelSpec) -> dict[str, Any]:
-    """The entry's description of its weights, with files and adapters where it names some."""
+    """The settings that identify the entry's weights: the repository, its revision, and any GGUF file or
+    adapter."""
     on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
     return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
 
@@ -202,10 +199,8 @@ def _describe_weights(model: ModelSpec) -> dict[str, Any]:
 def _answer_job(
     extraction: Extraction, key: PartitionKey, job: Job, there: PartitionRecord | None
 ) -> AnsweredPartition | Event:
-    """Answers a partition, unless another run has committed it since `there` was read.
-
-    That is checked under the benchmark's lock, before anything is loaded.
-    """
+    """Answers a partition, unless `there` shows that another run has committed it. This is checked under the
+    benchmark's lock, before the engine is loaded."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
     if is_covered(job, there):
@@ -248,7 +243,7 @@ def _answer_job(
 
 
 def check(extraction: Extraction, job: Job) -> None:
-    """Raises InputError, before any request, if a prompt of the job does not fit."""
+    """Raises InputError, before any request, if the engine cannot answer a document of the job."""
     extraction.engine.check(job.task.documents, job.task.sampling, job.thinking)
     if alone := list_choices_alone(job.task):
         extraction.engine.check(alone)
@@ -264,10 +259,10 @@ def answer(
     total: int | None = None,
     may_lack: float = MAX_UNANSWERED_SHARE,
 ) -> Shard:
-    """The rows of a job. The engine answers only documents without a kept answer.
+    """The rows of a job. The engine answers only documents without a row in `kept`.
 
-    `done` of `total` documents were answered before; None: the job's are all. `may_lack`: the share of its
-    documents that may be left without an answer.
+    For progress, `done` of `total` documents were answered before; by default the job's documents are all.
+    `may_lack` is the largest share of the documents that may be left without an answer.
     """
     task, record = job.task, extraction.record
     texts = list_choices_alone(task)
@@ -299,7 +294,8 @@ def answer(
 
 
 def list_choices_alone(task: TaskDocuments) -> list[Document]:
-    """The choices of a task as documents that are scored after an empty prompt."""
+    """The choices of a task as documents that are scored after an empty prompt; empty unless it is
+    `unconditional`."""
     return documents_of_choices(task.documents) if task.unconditional else []
 
 
@@ -313,8 +309,8 @@ def _answer_in_shards(
     total: int,
     may_lack: float,
 ) -> Shard:
-    """The rows of some documents, from shards where these are saved; `done` of `total` were answered
-    before."""
+    """The rows of some documents, read from saved shards where there are any. `done` of `total` documents
+    were answered before."""
     schema = CHOICE_SCHEMA if task.sampling is None else PASS_SCHEMA
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
@@ -344,7 +340,8 @@ def _answer_in_shards(
 
 
 def _explain_unanswered(missing: Mapping[int, str], done: int, url: object) -> str:
-    """Why a task fails: too many of its documents have no answer from the service at `url`, if it is one."""
+    """The reason why a task fails: too many of its documents have no answer. `url` is the service, if it is
+    one."""
     [(first, reason), *_] = missing.items()
     by = "" if url is None else f" from {url}"
     return (
@@ -354,7 +351,7 @@ def _explain_unanswered(missing: Mapping[int, str], done: int, url: object) -> s
 
 
 def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
-    """Groups of documents by position alone, so that a resumed run makes the same requests as an
+    """Yields groups of documents by position alone, so that a resumed run makes the same requests as an
     uninterrupted one."""
     for start in range(0, len(documents), size):
         yield documents[start : start + size]
@@ -382,7 +379,7 @@ def _ask(
 def _think(
     engine: Engine, thinking: ThinkingSpec, task: TaskDocuments, model: str, documents: Sequence[Document]
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of answers after traces, and the rows of the traces."""
+    """The rows of answers that follow traces, and the rows of the traces."""
     about = task, model, documents
     traces = list(engine.think(documents, thinking, task.sampling))
     if task.sampling is None:
