@@ -1,4 +1,4 @@
-"""Exports: the warehouse's tables as plain Parquet, or as files that `import predictions` takes."""
+"""Exports the warehouse's tables as plain Parquet, or as files that `import predictions` reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExportedTable:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The outcome of an export: files and tables."""
+    """The outcome of an export: its folder, snapshot and tables."""
 
     path: Path
     format: Format
@@ -57,16 +57,16 @@ def export(
     questions: bool = False,
     on_progress: Progress | None = None,
 ) -> ExportReport:
-    """Writes tables of one snapshot into the new or empty folder `target`: all or nothing.
+    """Writes tables of one snapshot into the new or empty folder `target`, all or nothing.
 
-    `parquet` writes TABLE/benchmark=B/task=T/[model=M/]*.parquet, without the columns that a folder's name
-    holds. `predictions` writes docs.parquet, scores.parquet and models.parquet, which `import predictions`
-    takes, and no other table. With `models`, runs that also chose from other models are left out. Texts of
-    confidential documents are left out unless `questions`: question, choices, gold answer, the models' texts
-    and the choices' token ids.
+    `parquet` writes TABLE/benchmark=B/task=T/[model=M/]*.parquet. A column that a folder's name contains is
+    not in its files. `predictions` writes docs.parquet, scores.parquet and models.parquet, which `import
+    predictions` reads, and no other table. With `models`, runs that also used other models are left out.
+    Texts of confidential documents are left out unless `questions` is set. These are questions, choices, gold
+    answers, the models' texts and the choices' token ids.
 
-    Raises InputError for an unknown name and for a target that is not empty, DiskFullError if the disk is
-    full.
+    Raises InputError for an unknown name, and for a target that is not empty. Raises DiskFullError if the
+    disk is full.
     """
     if format not in get_args(Format):
         raise unknown_name("format", format, get_args(Format))
@@ -92,11 +92,11 @@ def export(
 
 @contextmanager
 def _stage_folder(warehouse: Warehouse, target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` at the end of the block; inside the block, the warehouse shows one
+    """Yields a folder that becomes `target` at the end of the block. In the block, the warehouse shows one
     snapshot.
 
-    `rlfocal doctor` finds what a killed export leaves behind. Raises InputError for a target that exists and
-    is not an empty folder, DiskFullError if the disk is full.
+    `rlfocal doctor` finds the folder that a killed export leaves. Raises InputError for a target that exists
+    and is not an empty folder. Raises DiskFullError if the disk is full.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
@@ -113,7 +113,7 @@ def _stage_folder(warehouse: Warehouse, target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _use_one_thread(warehouse: Warehouse) -> Iterator[None]:
-    """Has DuckDB write files with one thread: with several, the order of a folder's files would change."""
+    """Makes DuckDB write files with one thread. With several, the order of a folder's files would vary."""
     [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
     warehouse.connection.execute("SET threads = 1")
     try:
@@ -125,7 +125,8 @@ def _use_one_thread(warehouse: Warehouse) -> Iterator[None]:
 def _prepare(
     warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
 ) -> int:
-    """Makes the temporary views that are exported; returns how many documents' texts they leave out."""
+    """Makes temporary views of the rows to export. Returns the number of documents whose texts are left
+    out."""
     in_docs = warehouse.rows("SELECT benchmark FROM docs UNION SELECT benchmark FROM evaluations")
     answering = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
     chosen = {
@@ -149,7 +150,8 @@ def _prepare(
 
 
 def _select_names(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
-    """The wanted names, each once; all for None. Raises InputError for one that does not exist."""
+    """The wanted names, each once; all existing names if `wanted` is None. Raises InputError for a name that
+    does not exist."""
     names = list(existing)
     for name in wanted or ():
         if name not in names:
@@ -158,7 +160,7 @@ def _select_names(kind: str, wanted: Sequence[str] | None, existing: Iterable[st
 
 
 def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
-    """Writes TABLE/benchmark=B/task=T/..., one benchmark at a time; returns the number of rows."""
+    """Writes a table to TABLE/benchmark=B/task=T/..., one benchmark at a time. Returns its number of rows."""
     folder = stage / table
     partitions = TABLE_FOLDERS[table]
     if not partitions:
@@ -177,12 +179,12 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
 
 
 def _make_order(table: str) -> str:
-    """The ORDER BY of a table, so that equal tables become equal files."""
+    """The ORDER BY of a table. It makes equal tables equal files."""
     return ", ".join(TABLE_KEYS.get(table, ("ALL",)))
 
 
 def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:
-    """Writes TABLE.parquet, as `import predictions` takes it; returns the number of rows."""
+    """Writes TABLE.parquet in the form that `import predictions` reads. Returns the number of rows."""
     return _copy(warehouse, f"FROM temp.imported_{table} ORDER BY ALL", stage / f"{table}.parquet")
 
 
@@ -193,7 +195,7 @@ _WRITERS: dict[Format, Callable[[Warehouse, str, Path], int]] = {
 
 
 def _copy(warehouse: Warehouse, query: str, path: Path, options: str = "") -> int:
-    """Writes the rows of a query, if it has any; returns their number."""
+    """Writes the rows of a query to Parquet, if it has any. Returns their number."""
     if not warehouse.rows(f"SELECT 1 FROM ({query}) LIMIT 1"):
         return 0
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Finds what the columns of a given table mean, by their names."""
+"""Finds the meaning of a given table's columns by their names."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _COLUMN_ALIASES = {
     "choice": "option choice_index choice_idx",
     "logprob": "log_prob loglikelihood logit score prob probability",
 }
-"""By our column, the names under which it is known elsewhere, the likeliest first."""
+"""The names under which each of our columns is known elsewhere, the likeliest first."""
 INDEX_COLUMNS = ("idx", "index", "unnamed:_0", "__index_level_0__")
 KNOWN_COLUMNS = {*" ".join(_COLUMN_ALIASES.values()).split()}
 _TASK_NAMES = ("task", "subject", "subset", "task_name")
-"""Names that only a task's column has. A column of another name is the task only if it has few values."""
+"""Names that only a column of tasks has. A column with another alias is one only if it has few values."""
 _NO_NAME = r"^$|^[\s.\p{Z}]|[\s\p{Z}]$|[\p{Cc}\p{Cf}/\\]|[.]{2}"
-"""What no task may be named like, because files are named after tasks."""
+"""Matches names that no task may have, because files are named after tasks."""
 MIN_TASK_DOCUMENTS = 4
-"""The least mean number of documents per value, for a column to be taken as the task."""
+"""The least mean number of documents per value that makes a column a possible column of tasks."""
 _SCORE_COLUMNS = [
     "logprob",
     "log_prob",
@@ -61,19 +61,19 @@ class TableShape:
 
     table: RawTable
     holds: Sequence[str]
-    """What the table holds: `docs`, `scores`, or both."""
+    """The tables that can be made from it: `docs`, `scores`, or both."""
     wide: list[str]
-    """The given columns that hold scores, one for each choice."""
+    """The given columns of scores, one for each choice; empty if the scores come in another form."""
     worded: list[str]
-    """The given columns that hold texts, one for each choice."""
+    """The given columns of choices' texts, one for each choice; empty if the texts come in another form."""
     theirs: dict[str, str] = field(default_factory=dict)
-    """By our column, the given column that holds it."""
+    """The given column for each of our columns."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """By our column, what its values are, as they were read."""
+    """Words on the kind of values that each of our columns was read from, such as " (letters)"."""
 
     @property
     def columns(self) -> dict[str, str]:
-        """The types of the known columns, by our names."""
+        """The types of the columns to read, by our names."""
         ours = (DOC_COLUMNS if "docs" in self.holds else KEY_COLUMNS) | (
             SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.holds else {}
         )
@@ -83,13 +83,13 @@ class TableShape:
 
     @property
     def unused(self) -> list[str]:
-        """The given columns that no column of ours is taken from."""
+        """The given columns that none of our columns comes from."""
         used = {*self.theirs.values(), *self.wide, *self.worded}
         return [name for name in self.table.names if name not in used]
 
     @property
     def scored_by(self) -> str | None:
-        """The given column of the choices' scores, or the first such column; None without any."""
+        """The given column of the choices' scores, or the first such column; None if there is none."""
         return self.wide[0] if self.wide else self.theirs.get("choice_logprobs", self.theirs.get("logprob"))
 
     def __str__(self) -> str:
@@ -110,11 +110,8 @@ def understand_columns(
     *,
     are_scored: bool = False,
 ) -> TableShape:
-    """Finds what the columns of a table mean, by their names.
-
-    `renamed`: by given column, ours. `are_scored`: whether another table scores the choices of these
-    documents.
-    """
+    """The meaning of a table's columns, by their names. `renamed` maps given columns to ours. `are_scored`
+    says whether another table scores the choices of these documents."""
     called: dict[str, str] = {}
     for name in table.names:
         called.setdefault(plain_name(renamed.get(name, name)), name)
@@ -158,8 +155,8 @@ def _find(called: Mapping[str, str], name: str) -> str | None:
 def _find_task(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str]
 ) -> str | None:
-    """The given column of the tasks: one that has such a name, or one whose few values divide the
-    documents."""
+    """The given column of tasks: one with a name that only such columns have, or one whose few values divide
+    the documents."""
     if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
         return named
     others = [called[name] for name in _COLUMN_ALIASES["task"].split() if name in called]
@@ -170,9 +167,8 @@ def _find_task(
 
 
 def align_tasks(docs: TableShape, scores: TableShape) -> None:
-    """Lets scores take their tasks from the column that the documents take theirs from, or from none.
-
-    Scores whose column of tasks has a usual name keep it."""
+    """Makes scores take their tasks from the column that the documents take theirs from, or from none. A
+    column of tasks with a usual name keeps its meaning."""
     if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
         return
     del scores.theirs["task"]
@@ -184,10 +180,8 @@ def align_tasks(docs: TableShape, scores: TableShape) -> None:
 def _divides(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str], name: str
 ) -> bool:
-    """Whether a column can name tasks.
-
-    Each value needs enough documents, and each document one value, unless ids begin anew in each task.
-    """
+    """Whether a column can name tasks. Each of its values needs enough documents. Each document needs one
+    value, unless ids restart in each task."""
     keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
     texts = {ours: "NULL" if theirs is None else shape.table.text(theirs) for ours, theirs in keys.items()}
     ids = [texts["doc_id"], texts["question"]]
@@ -214,8 +208,8 @@ def _divides(
 
 
 def _find_choice_columns(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
-    """The given columns that are named after choices: by letters from A or, with a prefix, by numbers from 0
-    or 1."""
+    """The given columns named after choices: by letters from A or, behind a prefix, also by numbers from 0 or
+    1."""
     for prefix in prefixes:
         for mark, first in [(m, f) for m in ("_", "", ".") for f in "a01"] if prefix else [("", "a")]:
             names = (

@@ -1,4 +1,4 @@
-"""Faults of the rows that an import has read, of all kinds at once."""
+"""Collects all faults of the rows that an import has read, and reports one of each kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from warehouse.scripts import script
 def add_faults(
     scratch: duckdb.DuckDBPyConnection, step: int, file: str, faults: Sequence[tuple[int, str]]
 ) -> None:
-    """Adds (row, reason) to the faults of `docs` or `scores`; row 0 stands for the whole table.
+    """Adds (row, reason) to the faults of `docs` or `scores`, as `file` says. Row 0 stands for the whole
+    table.
 
-    `step` is the number of the check, and all its faults are of one kind. Of a row's faults, only that of the
-    lowest step is reported.
+    `step` is the number of the check, whose faults are all of one kind. If a row has several faults, only the
+    one of the lowest step is reported.
     """
     if faults:
         rows, reasons = zip(*faults, strict=True)
@@ -27,7 +28,8 @@ def add_faults(
 
 
 def list_faults(scratch: duckdb.DuckDBPyConnection, place: Callable[[int, str], str]) -> list[str]:
-    """The first fault of each kind, and how many rows have one; `place` names a row of a table."""
+    """The first fault of each kind, and the number of rows with one. `place` names a row of a table in
+    words."""
     kinds = scratch.execute(
         """SELECT file, min(row), arg_min(reason, row), count(DISTINCT row)
         FROM (
@@ -45,7 +47,7 @@ def list_faults(scratch: duckdb.DuckDBPyConnection, place: Callable[[int, str], 
 
 
 def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
-    """The one number that an SQL query returns."""
+    """The single number that an SQL query returns."""
     row = scratch.execute(sql).fetchone()
     return int(row[0]) if row else 0
 
@@ -57,7 +59,8 @@ def list_names(scratch: duckdb.DuckDBPyConnection, column: str) -> tuple[str, ..
 
 
 def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[str], str | None]) -> None:
-    """Creates the table `canonical`: answers and gold answers in the form in which they are compared."""
+    """Creates the table `canonical` of answers and gold answers, each with the form in which it is
+    compared."""
     answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
     given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
     canonical = pa.table(
@@ -72,8 +75,8 @@ def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[s
 
 
 def keep_other_units(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
-    """Creates the table `other_units`: (given, answer, canonical) of answers that state the gold's number in
-    another unit."""
+    """Creates the table `other_units` of answers that state the gold's number in another unit: (given,
+    answer, canonical)."""
     scratch.execute(
         "CREATE OR REPLACE TEMP TABLE other_units (given VARCHAR, answer VARCHAR, canonical VARCHAR)"
     )
@@ -99,7 +102,8 @@ def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
 
 
 def check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
-    """Adds a fault for each model that lacks documents of a benchmark, if no fault has a step below 50."""
+    """Adds a fault for each model that lacks documents of a benchmark, unless an earlier check (a step below
+    50) found faults."""
     scratch.execute(
         """INSERT INTO faults
         SELECT 91, 'docs', min(row), format(

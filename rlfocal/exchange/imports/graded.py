@@ -1,10 +1,10 @@
-"""Answers that come with a grade: stored so that each is right or wrong exactly as its grade says.
+"""Stores answers that come with a grade, so that each is right or wrong exactly as its grade says.
 
 The warehouse calls an answer right if it equals the document's gold answer. So an answer graded right is
-stored as the gold answer, whatever its wording. One graded wrong is stored as it is, if it differs from the
-gold answer. If no gold answer is given, the one that most models graded right gave stands for it. All right
-answers are thus one answer, but wrong ones as many as there are wordings: on free texts such as code, votes
-therefore look better than they are.
+stored as the gold answer, whatever its wording. An answer graded wrong is stored as it is, if it differs from
+the gold answer. If no gold answer is given, the most common answer graded right stands for it. All right
+answers are thus one answer, but wrong ones are as many as there are wordings. On free texts such as code,
+votes therefore look better than they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def report_progress(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
-    """Yields the items, and reports the share done before each."""
+    """Yields the items. Before each, it reports the share of items done."""
     for number, item in enumerate(items):
         if on_progress is not None:
             on_progress(number / len(items))
@@ -47,7 +47,8 @@ def _make_schema(columns: dict[str, str]) -> pa.Schema:
 
 @contextmanager
 def refuse_bad_row(where: str) -> Iterator[None]:
-    """Raises InputError, "WHERE (REASON)", for whatever a row of unexpected content makes a reader raise."""
+    """Raises InputError, "WHERE (REASON)", for the errors that a reader raises on a row of unexpected
+    content."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -56,7 +57,7 @@ def refuse_bad_row(where: str) -> Iterator[None]:
 
 
 UNKNOWN_GOLD = "unknown right answer"
-"""Stands for the gold answer if none is given and no answer that was graded right has a text."""
+"""The gold answer of a document if none is given, and no answer that was graded right has a text."""
 
 _NOTES = {
     "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
@@ -74,29 +75,30 @@ class GradedAnswer:
 
     model: str
     texts: tuple[str, ...]
-    """The canonical forms of the answer, the most exact first; empty if the model gave none."""
+    """The canonical forms of the answer, the most exact first; empty if the model gave no answer."""
     right: bool
     text: str | None = None
     attempt: int | None = None
-    """The number, from 0, of this answer among several to the document."""
+    """The position, from 0, of this answer among the model's several answers to the document; None for a
+    single one."""
 
 
 @dataclass
 class GradedRows(Source):
-    """Rows that were read one by one. What is stored of them is decided once all are known."""
+    """Graded rows that were read one by one. The rows to store are made once all are read."""
 
     docs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
     rows_by_document: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
-    """The documents by benchmark, task and doc_id."""
+    """The row of each document, by (benchmark, task, doc_id)."""
     _places: list[tuple[str, int]] = field(default_factory=list)
     _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By the row of its document, each answer with its own row: (row, answer)."""
+    """For each row number of a document, its answers: (row number of the answer, answer)."""
 
     def row(self, where: str, number: int) -> int:
-        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
+        """The number of a new row. Messages call the row `where number`, such as "FILE, line 3"."""
         self._places.append((where, number))
         return len(self._places)
 
@@ -105,10 +107,8 @@ class GradedRows(Source):
         return f"{where} {number}"
 
     def describe(self, document: dict[str, Any], compared: Sequence[str]) -> dict[str, Any]:
-        """Adds a row of `docs`, unless its document was described before; returns the first description.
-
-        Raises InputError if the two differ in one of the `compared` columns.
-        """
+        """Adds a row of `docs`, unless the document has one already. Returns the document's first row. Raises
+        InputError if the two differ in one of the `compared` columns."""
         key = document["benchmark"], document["task"], document["doc_id"]
         described = self.rows_by_document.setdefault(key, document)
         if described is document:
@@ -126,7 +126,7 @@ class GradedRows(Source):
         return described
 
     def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
-        """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
+        """Adds an answer to a document that `describe` returned. `row` is the number of the answer's row."""
         self._answers[document["row"]].append((row, answer))
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -142,11 +142,8 @@ class GradedRows(Source):
             scratch.unregister("given")
 
     def settle(self) -> None:
-        """Fills `scores`, and the gold answers that `docs` lack.
-
-        Where no gold answer is given, or grades contradict a comparison of texts, the benchmark's answers are
-        compared by the source's grades.
-        """
+        """Fills `scores`, and the gold answers that `docs` lack. If gold answers are missing, or grades
+        contradict a comparison of texts, the benchmark is stored as compared by its source."""
         counts = dict.fromkeys(_NOTES, 0)
         by_source = set()
         for document in self.docs:
@@ -170,27 +167,26 @@ class GradedRows(Source):
 
 
 def is_right(score: Any) -> bool | None:
-    """A score as a grade: whether it is 1; None if it lies between 0 and 1.
-
-    Raises ValueError for anything that is no number from 0 to 1."""
+    """A score as a grade: True for 1, False for 0, None for a score between them. Raises ValueError for
+    anything that is no number from 0 to 1."""
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r:.60} is not a number from 0 to 1")
     return bool(score) if score in (0, 1) else None
 
 
 def forms(*texts: str | None) -> tuple[str, ...]:
-    """The canonical forms of texts, each once, in order; texts without an answer are left out."""
+    """The canonical forms of texts, each once, in order. Texts without an answer are left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
 def _find_most_common(answers: Iterable[GradedAnswer]) -> str:
-    """The text that most right answers have; ties: the alphabetically first."""
+    """The most common text of answers graded right; of equally common texts, the alphabetically first."""
     counts = Counter(answer.texts[0] for answer in answers if answer.right and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
-    """An answer's columns of the table `scores`, without the keys."""
+    """The columns of the table `scores` for an answer, without the document's keys."""
     stored = gold if answer.right else next((form for form in answer.texts if form != gold), None)
     return {
         "model": answer.model,

@@ -1,4 +1,4 @@
-"""Corrections of stored documents' labels, read from a file."""
+"""Corrects the labels of stored documents by a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ LABEL_COLUMNS = KEY_COLUMNS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 
 def read_labels(path: str | Path) -> tuple[pa.Table, int]:
-    """Rows of a Parquet, CSV or JSONL file, numbered, and how many further rows nobody has filled in.
+    """The filled-in rows of a Parquet, CSV or JSONL file, with row numbers, and the number of the other rows.
 
-    A row that is not filled in has neither label nor gold. Raises InputError if a row is wrong, or none is
-    filled in.
+    A row is filled in if it has a label or a gold. Raises InputError if a row is wrong, or none is filled in.
     """
     with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "labels", Path(path), LABEL_COLUMNS, tuple(KEY_COLUMNS))
@@ -41,5 +40,6 @@ def read_labels(path: str | Path) -> tuple[pa.Table, int]:
 
 
 def correct(warehouse: Warehouse, labels: pa.Table, path: str | Path) -> int:
-    """Corrects labels and golds by the rows of a file: all of them, or none. Returns how many changed."""
+    """Corrects labels and golds by the rows of a file, all or none. Returns the number of changed
+    documents."""
     return correct_labels(warehouse, labels, lambda row: f"{path}, row {row}")

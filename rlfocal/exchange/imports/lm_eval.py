@@ -1,5 +1,5 @@
-"""`import lm-eval`: reads the samples that lm-eval wrote with --log_samples, the Open LLM Leaderboard's among
-them."""
+"""Implements `import lm-eval`, which reads samples that lm-eval wrote with --log_samples, also those of the
+Open LLM Leaderboard."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def import_lm_eval(
     allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> GradedRows:
-    """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
+    """Imports the samples that lm-eval wrote with `--log_samples --output_path`, all or nothing.
 
-    `paths`: folders, files of samples or hub ids. `model` and `benchmark`: names in place of those in the
-    logs. Choices come with their log-likelihoods, generated texts with their grade. Importing the same logs
-    again changes nothing. Of several runs of one task, the latest counts.
+    `paths` are folders, files of samples, or hub ids. `model` and `benchmark` are names in place of those in
+    the logs; `names` maps single ones. Choices come with their log-likelihoods, generated texts with their
+    grade. Importing the same logs again changes nothing. Of several runs of one task, the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows(
@@ -91,7 +91,7 @@ class _Place(NamedTuple):
     confidential: bool
     train_docs: int | None
     about: dict[str, str | None]
-    """The benchmark's columns of the table `benchmarks` that the log has."""
+    """Those columns of the table `benchmarks` that are known: category and licence."""
 
 
 def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
@@ -120,10 +120,10 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
 
 
 def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
-    """The texts for one document, as the log grades them.
+    """A model's answers to one document, as the log grades them.
 
-    Of several texts, the log grades what its filter made of all. They are kept one by one where the most
-    frequent answer has that grade. Otherwise one answer stands for all.
+    For several texts, the log grades one answer that its filter made of all. If their most frequent answer
+    has that grade, each text is an answer. Otherwise one answer stands for all texts.
     """
     if (logged_answer := logged.answer) is None:
         return []
@@ -151,8 +151,8 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
 
 
 def _read_forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
-    """The canonical forms of a text: a number where the gold is one, else what the log's filter found, or our
-    own reader."""
+    """The canonical forms of a generated text. If the gold is a number, it is the text's number; otherwise
+    the answer that the log's filter found, or that our own rules find."""
     [text] = logged_answer.texts
     if not logged_answer.is_comparable:
         return ()
@@ -164,7 +164,8 @@ def _read_forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
 
 
 def _read_samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
-    """A log's samples, and its filters. Raises UnsupportedTaskError for a task that is not graded."""
+    """A log's samples with their row numbers, and its filters. Raises UnsupportedTaskError for a task without
+    grades."""
     rows, filters = read_rows(log.path)
     samples = []
     for number, row in rows:
@@ -187,10 +188,8 @@ def _read_samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
 
 
 def _index_benchmarks() -> dict[str, tuple[Benchmark, str]]:
-    """By lm-eval's name of a task, the benchmark and its name for the task.
-
-    Variants (names with @) are left out.
-    """
+    """The benchmark and its own name for the task, by lm-eval's name of the task. Variants (names with @) are
+    left out."""
     return {
         name: (benchmark, task)
         for benchmark in load_benchmarks().values()

@@ -1,4 +1,4 @@
-"""Notes of an import on implausible figures, each with its likely cause and what to do."""
+"""Notes implausible figures of an import, each with its likely cause and what to do."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from warehouse.comparison import measure
 from warehouse.scripts import script
 
 MIN_DOCUMENTS = 30
-"""The fewest documents for which accuracy is compared with guessing."""
+"""The least number of documents for which accuracy is compared with guessing."""
 MIN_ANSWERED = 3
-"""The fewest documents for a note that no answer is right; with fewer, it may be chance."""
+"""The least number of documents for a note that no answer is right. With fewer, it may be chance."""
 NEAR_GUESSING = 0.025
 GUESSING_LEVEL = 1e-6
-"""If guessing is less likely than this to reach an accuracy as high, or as low, the accuracy is implausible.
-"""
+"""The probability below which an accuracy is implausible: that guessing gets at least as many right, or as
+few."""
 MANY_TIES = 0.1
 MAX_MASS = 1.5
-"""The largest plausible sum of the choices' probabilities.
-
-It exceeds 1 only if one choice begins like another.
-"""
+"""The largest plausible sum of the choices' probabilities. It exceeds 1 only if one choice begins like
+another."""
 
 
 @dataclass(frozen=True)
 class Plausibility:
-    """One model's figures, as imports/plausibility.sql returns them."""
+    """One model's figures on one benchmark, as imports/plausibility.sql returns them."""
 
     benchmark: str
     model: str
@@ -44,8 +42,8 @@ class Plausibility:
     n_tied: int
     n_different: int
     n_unlike: int
-    """How many sets of scores there are, beyond one for each number of choices; 0 where scores only change
-    places."""
+    """The number of distinct sorted score lists, less one for each number of choices. It is 0 if the same
+    scores only change places between documents."""
     mass: float | None
     n_least: int
     n_before: int
@@ -57,17 +55,15 @@ class Plausibility:
         return self.n_flat < self.n and (self.n_different > 1 or self.n < MIN_ANSWERED)
 
     def is_better(self, n_right: int) -> bool:
-        """Whether `n_right` right answers are clearly more than guessing gives."""
+        """Whether `n_right` right answers are clearly more than guessing would give."""
         return bool(bdtrc(n_right - 1, self.n, self.guessing) < GUESSING_LEVEL)
 
 
 def note_implausible(
     scratch: duckdb.DuckDBPyConnection, *, are_logs: bool, are_probabilities: bool
 ) -> list[str]:
-    """A sentence for each implausible figure.
-
-    `are_logs`: whether scores are log-likelihoods after one prompt.
-    """
+    """A sentence for each implausible figure. `are_logs` says whether scores are log-likelihoods,
+    `are_probabilities` whether they were given as probabilities."""
     of_benchmarks: dict[str, list[Plausibility]] = defaultdict(list)
     for row in scratch.execute(script("imports/plausibility")).fetchall():
         of_benchmarks[row[0]].append(Plausibility(*row))
@@ -135,7 +131,8 @@ def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
 
 
 def _name_likely_cause(models: Sequence[Plausibility]) -> str:
-    """Words on the likely cause: a reading under which a model would be right, or a place to look."""
+    """Words on the likely cause of low accuracy: another reading of the data under which a model would be
+    right, or a place to look."""
     readings = {
         "n_least": "The lowest score would be right on {} % of {}: these may be losses, so change their sign",
         "n_before": "Labels less 1 would be right on {} % of {}: they may count from 1",

@@ -1,4 +1,4 @@
-"""`import predictions`: logits or answers made elsewhere, into the warehouse."""
+"""Implements `import predictions`, which reads logits, probabilities or answers that were made elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INSERT INTO faults SELECT 62, 'docs', row, format(
     '--comparison exact', gold)
 FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST_PATTERN}')
 """
-"""SQL that adds a fault for golds that are printed lists of texts, because no answer equals one."""
+"""SQL that adds a fault for each gold that is a printed list of texts, because no answer equals it."""
 _LIKE_PROBABILITIES = """
 SELECT
     min(row), benchmark, model,
@@ -66,13 +66,13 @@ def import_predictions(
     allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> Source:
-    """Import per-choice scores or answers: CSV, Parquet, JSONL, Arrow or a data frame. All or nothing.
+    """Imports per-choice scores or answers from CSV, Parquet, JSONL, Arrow or a data frame, all or nothing.
 
     `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`, or of one `table`
-    for documents and scores. Scores are a list, a column a choice, or a row a choice. Labels are indices,
-    letters or texts of choices. Ids are numbers or texts. Without a column `split`, a hash of its id makes a
-    document train or test; 80 % of each task are train. With split="first", the first 80 % are. Importing the
-    same again changes nothing.
+    for documents and scores. A row has a list of scores, or a column for each choice, or the score of one
+    choice. Labels are indices, letters or texts of choices. Ids are numbers or texts. Without a column
+    `split`, a hash of its id makes a document train or test; 80 % of each task are train. With split="first",
+    the first 80 % are train. Importing the same again changes nothing.
     """
     described = table if docs is None else docs
     if described is None or (docs is not None and table is not None):
@@ -101,7 +101,7 @@ def import_predictions(
 
 @dataclass(kw_only=True)
 class _Files(Source):
-    """A file or a frame for each of the tables, or one for both."""
+    """The files or data frames of `docs` and `scores`; one may hold both."""
 
     sources: Mapping[str, str | Path | Frame]
     benchmark: str | None
@@ -161,8 +161,8 @@ class _Files(Source):
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
         """Turns probabilities into log-probs.
 
-        Without a given scale, scores that sum to 1 (or 100) are a fault, and others from 0 to 1 are taken as
-        log-probs, with a note. Where `scale` says probabilities, numbers beyond 0 to 1 are a fault.
+        If no scale is given, scores that sum to 1 (or 100) are a fault. Other scores from 0 to 1 are taken as
+        log-probs, with a note. If `scale` is "probability", numbers outside 0 to 1 are a fault.
         """
         if self.scale == "probability":
             scratch.execute(
@@ -189,7 +189,8 @@ class _Files(Source):
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:
-    """Rows of `models`. Raises InputError for a row without a name, and for a model described twice."""
+    """The rows of a file for the table `models`. Raises InputError for a row without a name, and for a model
+    described twice."""
     load_table(scratch, "models", path, MODEL_COLUMNS, ("model",))
     wrong = scratch.execute(
         "SELECT max(row), model FROM models GROUP BY model HAVING model IS NULL OR count(*) > 1 ORDER BY 1"

@@ -1,4 +1,5 @@
-"""Models' prices from a file, or from the shipped list of public list prices, with date and source."""
+"""Imports models' prices from a file, or from the shipped list of public prices, which has dates and
+sources."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from warehouse import Warehouse
 
 SHIPPED_PRICES = Path(__file__).with_name("prices.csv")
 PROMPT_TOKENS, ANSWERED_TOKENS = 800, 200
-"""The tokens of one query, from which a flat price is made if a file has only prices per million tokens."""
+"""The tokens that one query is assumed to read and write, where a flat price follows from prices per million
+tokens."""
 _COLUMN_TYPES = {
     "model": "VARCHAR",
     "price": "DOUBLE",
@@ -23,17 +25,18 @@ _COLUMN_TYPES = {
 _PRICE_FIELDS = ("price", "price_input", "price_output")
 _PRICE_COLUMNS = ", ".join(_PRICE_FIELDS)
 Prices = dict[str, tuple[float | None, ...]]
-"""Prices by model: cents per 1,000 queries, per million prompt and answered tokens; None where unknown."""
+"""Each model's prices in cents: per 1,000 queries, per million prompt tokens, and per million answer tokens.
+Prices per token are None where they are unknown."""
 
 
 @dataclass(frozen=True)
 class PricesReport:
-    """What `import_prices` did."""
+    """The outcome of `import_prices`."""
 
     priced: int
-    """The number of the warehouse's models whose prices changed."""
+    """The number of models in the warehouse whose prices changed."""
     unpriced: tuple[str, ...]
-    """The models of the warehouse that still have no price."""
+    """The models in the warehouse that still have no price."""
 
     def __str__(self) -> str:
         done = f"prices of {self.priced} models changed" if self.priced else "nothing to do: no price changed"
@@ -41,10 +44,8 @@ class PricesReport:
 
 
 def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED_PRICES) -> PricesReport:
-    """Sets the prices of the warehouse's models that a file names. Repeating it writes nothing.
-
-    Raises InputError for a file that `read_prices` refuses. Nothing is written then.
-    """
+    """Sets the prices of those models in the warehouse that a file names. Repeating it writes nothing. Raises
+    InputError, and writes nothing, for a file that `read_prices` refuses."""
     given = read_prices(path)
     stored = {
         model: tuple(prices)
@@ -63,11 +64,11 @@ def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED_PRICES) -> Pr
 
 
 def read_prices(path: str | Path) -> Prices:
-    """Reads a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
+    """The prices in a Parquet, CSV or JSONL file of model and price, or of price_input and price_output.
 
-    A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
-    InputError for a model named twice or without a price, and for a price that is no number from 0 on. It
-    also does for a price per token in place of one per million.
+    A missing flat price is computed for a query of 800 prompt tokens and 200 answer tokens. Raises InputError
+    for a model named twice or without a price, and for a price that is no number from 0 on. It also raises
+    InputError for a price that seems to be per token, not per million tokens.
     """
     prices: Prices = {}
     for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMN_TYPES, ("model",)):

@@ -1,7 +1,5 @@
-"""Rows of any import: checked against each other, then written in one transaction, or all refused.
-
-A scratch DuckDB holds the rows as two tables, `docs` and `scores`, with a number for every row.
-"""
+"""Checks the rows of any import against each other, then writes them in one transaction, or refuses all. A
+scratch DuckDB has the rows in two tables, `docs` and `scores`, with a number for every row."""
 
 from __future__ import annotations
 
@@ -47,12 +45,13 @@ from warehouse.store import PartitionKey
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
 BATCH_DOCS = 500_000
-"""About so many documents are written at once. Answers of many more do not fit into memory together."""
+"""The approximate number of documents written at once. Answers of many more do not fit into memory
+together."""
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import read, left out and wrote. A partition is one model on one task."""
+    """The outcome of an import: what it read, left out and wrote. A partition is one model on one task."""
 
     benchmarks: tuple[str, ...]
     models: tuple[str, ...]
@@ -63,21 +62,22 @@ class ImportReport:
     n_unchanged: int
     """The number of partitions that were in the warehouse already."""
     n_unscored: int
-    """The number of documents that were left out because no model scored them."""
+    """The number of documents that were left out because no model has a score for them."""
     n_unanswered: int
-    """The number of answers that are empty or hold none. They are graded as wrong."""
+    """The number of answers that are empty or cannot be read. They are graded as wrong."""
     missing: tuple[tuple[str, str, int], ...]
-    """(benchmark, model, n) of models that lack n documents, which `allow_missing` admits."""
+    """The (benchmark, model, n) of models that lack n documents, which `allow_missing` permits."""
     left: tuple[str, ...] = ()
-    """A sentence for everything else that was left out, with the reason."""
+    """Sentences on everything else that was left out, with reasons."""
     uneven: tuple[tuple[str, str, str, int, int], ...] = ()
-    """(benchmark, task, model, fewest, most): answers per document, where their number differs."""
+    """The (benchmark, task, model, fewest, most) answers per document, for models whose numbers of answers
+    differ."""
     notes: tuple[str, ...] = ()
-    """Anything else a reader of the figures should know."""
+    """Sentences on anything else that a reader of the figures should know."""
     n_replaced: int = 0
     """The number of written partitions that replaced different stored rows."""
     columns: tuple[str, ...] = ()
-    """A sentence for each given table: what its columns were taken as."""
+    """A sentence for each given table on the meaning of its columns."""
 
     def __str__(self) -> str:
         taken = (
@@ -113,7 +113,8 @@ class ImportReport:
 
 
 class Importer(Generic[P, SourceT]):
-    """An import: it writes what its source holds in one transaction, or nothing; repeating it is a no-op."""
+    """An import that writes what its source has in one transaction, or writes nothing. Repeating it changes
+    nothing."""
 
     def __init__(self, gather: Callable[P, SourceT]) -> None:
         update_wrapper(self, gather)
@@ -121,10 +122,8 @@ class Importer(Generic[P, SourceT]):
 
     @contextmanager
     def read(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[CheckedRows]:
-        """Reads and checks a source, before any warehouse is created.
-
-        Raises InputError, which names the wrong rows.
-        """
+        """Reads and checks a source, before any warehouse is created. Raises InputError, which names the
+        wrong rows."""
         source = self.gather(*args, **kwargs)
         with closing(duckdb.connect(config=memory_settings())) as scratch:
             scratch.execute("CREATE TEMP TABLE faults (step INT, file VARCHAR, row BIGINT, reason VARCHAR)")
@@ -138,16 +137,14 @@ class Importer(Generic[P, SourceT]):
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows that agree with each other, ready to be written."""
+    """Rows of an import that agree with each other and can be written."""
 
     scratch: duckdb.DuckDBPyConnection
     source: Source
 
     def write(self, warehouse: Warehouse) -> ImportReport:
-        """Commits the partitions that the warehouse lacks, in one transaction.
-
-        Raises InputError if a document is not the one stored under its number.
-        """
+        """Commits the partitions that the warehouse lacks, in one transaction. Raises InputError if a
+        document differs from the one that is stored under its id."""
         self._follow_stored(warehouse)
         self.source.notes += note_implausible(
             self.scratch, are_logs=self.source.are_logs, are_probabilities=self.source.are_probabilities
@@ -172,7 +169,7 @@ class CheckedRows:
         return _report(self.scratch, len(new), n_replaced, self.source)
 
     def _follow_stored(self, warehouse: Warehouse) -> None:
-        """Numbers, compares and splits documents as the version that stored them did."""
+        """Numbers, compares and splits documents as the earlier version that stored them did."""
         scratch, source = self.scratch, self.source
         if source.ids_are_texts and number_as_stored(scratch, warehouse):
             _prepare(scratch, source)
@@ -187,7 +184,7 @@ class CheckedRows:
             _prepare(scratch, source)
 
     def _compare_columns(self) -> None:
-        """Adds a note on unused columns that differ between train and test, because they are not stored."""
+        """Notes unused columns that differ between train and test, because they are not stored."""
         of_benchmarks: dict[str, list[Share]] = defaultdict(list)
         for benchmark, *share in self.scratch.execute(script("imports/unused_shares")).fetchall():
             of_benchmarks[benchmark].append(Share(*share))
@@ -196,10 +193,8 @@ class CheckedRows:
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
-    """Checks `docs` and `scores`.
-
-    Raises InputError for a single fault, or with a note for each kind of fault.
-    """
+    """Checks `docs` and `scores`. Raises InputError for a single fault, or with a note for each kind of
+    fault."""
     _rename(scratch, source.names)
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
@@ -234,7 +229,7 @@ def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
 
 
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
-    """Renames models to their names in the warehouse."""
+    """Replaces models' given names by our names. Adds a fault for a given name that no model has."""
     there = list_names(scratch, "model")
     if names:  # all at once, or two that change places would become one
         scratch.register("renamed", pa.table({"before": list(names), "after": list(names.values())}))
@@ -296,7 +291,7 @@ def _want(scratch: duckdb.DuckDBPyConnection, partitions: list[dict[str, Any]]) 
 
 
 def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Batches of partitions in storage order, each of about BATCH_DOCS documents."""
+    """Yields batches of partitions in storage order, each of about BATCH_DOCS documents."""
     batch: list[dict[str, Any]] = []
     held = 0
     for partition in sorted(partitions, key=lambda p: (p["benchmark"], p["task"], p["model"])):

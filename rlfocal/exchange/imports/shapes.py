@@ -1,7 +1,7 @@
-"""Turns given tables of any shape into the two that an import checks: `docs` and `scores`.
+"""Turns given tables of any shape into the two tables that an import checks: `docs` and `scores`.
 
-A table may describe documents, hold scores, or both. Scores of choices are a list, a column a choice, or a
-row a choice. Labels are indices, letters or texts. Ids are numbers or any texts.
+A table may have documents, scores, or both. Scores of choices are a list, or a column for each choice, or a
+row for each choice. Labels are indices, letters or texts. Ids are numbers or texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rlfocal.exchange.imports.source import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLU
 from warehouse.scripts import quote
 
 _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
-"""Columns that a table needs, each with the option that can stand for it."""
+"""Columns that a table needs, each with the option that can take its place."""
 _MACROS = rf"""
 CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS BIGINT);
 CREATE TEMP MACRO letter(t) AS
@@ -41,7 +41,7 @@ _CHOICE_NAMES = {
     "texts": "the text of one of its choices",
     "letters": "a letter",
 }
-"""By how a column names choices, the words for such a name."""
+"""The ways in which a column can name choices, and the words for such a name."""
 
 
 def load_shapes(
@@ -55,10 +55,11 @@ def load_shapes(
     model: str | None,
     in_order: bool,
 ) -> list[TableShape]:
-    """Creates `docs` and `scores` from a table of each, or from one of both; adds faults to `faults`.
+    """Creates `docs` and `scores` from a table of each, or from one with both. Adds their faults to `faults`.
 
-    `renamed`: by given column, ours. `names`: by given model, ours. `benchmark`: that of all documents.
-    `model`: the one model of a table that names none. `in_order`: whether the order of rows has a meaning.
+    `renamed` maps given columns to ours, and `names` given models to ours. `benchmark` is the benchmark of
+    all documents. `model` is the only model of a table that names none. `in_order` says whether the order of
+    rows has a meaning.
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
@@ -91,7 +92,7 @@ def load_shapes(
 
 
 def _list_of(columns: Sequence[str], prefix: str) -> str | None:
-    """SQL of a list of the numbered columns, up to the last that is not NULL; None without such columns."""
+    """The SQL of a list of the numbered columns, up to the last that is not NULL; None without columns."""
     if not columns:
         return None
     whole = ", ".join(f"{prefix}{number}" for number in range(len(columns)))
@@ -104,8 +105,8 @@ def _list_of(columns: Sequence[str], prefix: str) -> str | None:
 def _read(
     scratch: duckdb.DuckDBPyConnection, shape: TableShape, given_names: Mapping[str, str | None]
 ) -> None:
-    """Creates the table given_docs or given_scores: typed, with benchmark, task, document and model in each
-    row."""
+    """Creates the table given_docs or given_scores. Its rows are typed, with benchmark, task, document and
+    model."""
     theirs, file = shape.theirs, shape.holds[0]
     sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
     sources |= {f"worded{number}": name for number, name in enumerate(shape.worded)}
@@ -159,10 +160,10 @@ def _read(
 
 
 def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *, in_order: bool) -> bool:
-    """Creates numbered_docs and numbered_scores; returns whether ids are texts.
+    """Creates numbered_docs and numbered_scores. Returns whether the given ids are texts.
 
-    `doc_id` is a number, and `named` the given id. Texts are numbered in the order of rows if `in_order`,
-    else in their own order.
+    The column `doc_id` is a number, and `named` the given id. Texts are numbered in the order of rows if
+    `in_order`, else alphabetically.
     """
     order = "min(row)" if in_order else "doc_id"
     most = "SELECT 2 * count(*) FILTER (whole(doc_id) IS NULL) > count(*)"
@@ -220,9 +221,10 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
 
 
 def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
-    """Creates the table `unused`: (row, name, value) of the documents' columns that are none of ours.
+    """Creates the table `unused` with the values of documents in columns that are none of ours: (row, name,
+    value).
 
-    `row` is a document's first. A value is kept where all rows of the document have the same.
+    `row` is the first row of a document. A value is there only if all rows of the document have the same.
     """
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
     scratch.register("raw", shape.table.rows)
@@ -238,10 +240,8 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
 
 
 def _find_kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
-    """How most values of a column name choices, a key of _CHOICE_NAMES; None without values.
-
-    `choices` are the texts.
-    """
+    """The key of _CHOICE_NAMES that says how most values of the column `name` name choices; None without
+    values. The table's column `choices` has the texts."""
     counted = scratch.execute(
         f"SELECT count({name}), count(*) FILTER (coalesce(whole({name}) < len(choices), "
         f"whole({name}) IS NOT NULL)), count(*) FILTER (list_contains(choices, {name})), "
@@ -255,7 +255,7 @@ def _find_kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str
 
 
 def _position(kind: str, name: str) -> str:
-    """SQL of the index of the choice that a column's value names; NULL where it names none."""
+    """The SQL of the index of the choice that a column's value names; NULL if it names none."""
     return {
         "indices": f"whole({name})",
         "texts": f"list_position(choices, {name}) - 1",
@@ -264,11 +264,8 @@ def _position(kind: str, name: str) -> str:
 
 
 def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mapping[str, str]) -> int:
-    """Creates `scores` from a table with a row a choice; returns the lowest index, 0 or 1.
-
-    Choices that are texts stand in the order in which they first come. `names`: our names of models, for
-    faults.
-    """
+    """Creates `scores` from a table with a row for each choice. Returns the lowest index of a choice, 0 or 1.
+    Choices named by texts are ordered by their first rows. `names` has our names of models, for messages."""
     words = "count(whole(choice)) + count(letter(choice)) < count(*)"
     if count(scratch, f"SELECT {words} FROM numbered_scores"):
         scratch.execute(
@@ -313,7 +310,8 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mappin
 
 
 def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: int) -> None:
-    """Creates `docs`, with labels as indices from 0."""
+    """Creates `docs`, with labels as indices from 0. `base` is the lowest index of a choice in the given
+    table."""
     kind = _find_kind(scratch, "described", "label") or "indices"
     position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
     # Out of range where it cannot be read: a document without a label would be one of answers.

@@ -1,4 +1,4 @@
-"""Reads golds and answers that are whole solutions, where they mark their answer."""
+"""Reads the marked answers of golds and answers that are whole solutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKED_ANSWER = re.compile(r"####\s*(\S[^\n]*)")
 
 
 def read_marked_answer(solution: str) -> str | None:
-    r"""What follows the last "####" of a solution, or stands in its last \boxed{}; None without either.
+    r"""The text behind the last "####" of a solution, else in its last \boxed{}; None if it has neither.
 
     >>> read = read_marked_answer
     >>> read("3+4=<<3+4=7>>7.\n#### 7"), read(r"so $x = \boxed{-2}$."), read("7")
@@ -25,10 +25,8 @@ def read_marked_answer(solution: str) -> str | None:
 
 
 def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
-    """Replaces solutions in `docs` and `scores` by their marked answers; returns a note on each table.
-
-    Answers' texts stay.
-    """
+    """Replaces solutions in `docs` and `scores` by their marked answers. Returns a note on each changed
+    table. The column `text` keeps the solutions of models."""
     notes = []
     for table, column, noun in (("docs", "gold", "gold"), ("scores", "answer", "answer")):
         rows = scratch.execute(

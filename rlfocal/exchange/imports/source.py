@@ -1,4 +1,4 @@
-"""What an import gathers before it checks: the columns of `docs` and `scores`, and the facts beside them."""
+"""Sources of an import: the columns of `docs` and `scores`, and the facts that are stored beside them."""
 
 from __future__ import annotations
 
@@ -40,59 +40,58 @@ SCORE_COLUMNS = KEY_COLUMNS | {
     "n_prompt_tokens": "BIGINT",
 }
 Split = Literal["hash", "first"]
-"""Which documents of a task are train where the file has no split: those drawn by a hash of their ids, or the
-first."""
+"""The rule that makes documents train where a file has no split: a hash of their ids, or the first of each
+task."""
 OnProgress = Callable[[float], None] | None
-"""A function that is called with the share of rows that has been read, 0 to 1."""
+"""A function that is called with the share of the rows that have been read, 0 to 1; or None."""
 
 
 @dataclass
 class Source(ABC):
-    """A source of rows, and the facts that are stored beside them."""
+    """A source of rows for an import, and the facts that are stored beside them."""
 
     kind: str
     """The import's name, as in `rlfocal import KIND`."""
     title: str
-    """The files or folders that a message about all rows names."""
+    """The files or folders, as named in messages about all rows."""
     allow_missing: bool
     left: list[str] = field(default_factory=list)
-    """A sentence for everything else that is left out, with the reason."""
+    """Sentences on everything that is left out, with reasons."""
     notes: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     details: dict[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
-    """Further settings of a partition; `n_whole` among them is how many documents its task has."""
+    """Further settings of a partition. The key `n_whole` is the number of documents of its whole task."""
     facts: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Rows of the tables `benchmarks` and `tasks`, by the table's name. A None leaves the stored value."""
+    """Rows of the tables `benchmarks` and `tasks`, by the table's name. A None keeps the stored value."""
     models: pa.Table | None = None
-    """Rows of the table `models`, which replace stored ones."""
+    """Rows of the table `models`, which replace stored rows."""
     prompts: pa.Table | None = None
-    """Rows of the table `prompts`. Stored prompts stay as they are."""
+    """Rows of the table `prompts`. Prompts that are stored already stay."""
     rule: Rule = Rule.DEFAULT
-    """How answers are compared."""
+    """The rule by which answers are compared with gold answers."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Models' names in the warehouse, by the names of their files or those in the files."""
+    """The models' names in the warehouse, by the name of a file, or a name in a file."""
     columns: list[str] = field(default_factory=list)
-    """A sentence for each given table: what its columns were taken as."""
+    """A sentence for each given table on the meaning of its columns."""
     ids_are_texts: bool = False
-    """Whether documents are identified by source_id or question; doc_id is then only a position."""
+    """Whether documents are identified by source_id or question, so that doc_id is only a position."""
     differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By benchmark, sentences on unused columns that differ between train and test by more than chance."""
+    """Sentences by benchmark, on unused columns that differ between train and test by more than chance."""
     are_logs: bool = False
-    """Whether scores are log-likelihoods of texts after one prompt."""
+    """Whether scores are log-likelihoods of texts after a common prompt."""
     are_probabilities: bool = False
     """Whether scores were given as probabilities."""
     in_order: bool = False
-    """Whether the first documents of each task are train; if not, a hash of their ids draws them."""
+    """Whether the first documents of each task are train. Otherwise, a hash of their ids decides."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes the tables `docs` and `scores`. Raises InputError if there is nothing to import."""
+        """Creates the tables `docs` and `scores`. Raises InputError if there is nothing to import."""
 
     @abstractmethod
     def place(self, row: int, table: str) -> str:
-        """The words that name the place of a row of `docs` or `scores` in a message."""
+        """The place of a row of the table `docs` or `scores`, in words for a message."""
 
 
 def title_source(paths: Sequence[str | Path]) -> str:
-    """The title of a source of several files or folders."""
     return ", ".join(map(str, paths))

@@ -1,7 +1,5 @@
-"""Documents that the warehouse already stores: an import numbers, compares and splits them as stored.
-
-Each function takes the scratch DuckDB with the rows of the import.
-"""
+"""Makes an import number, compare and split documents as the warehouse stores them already. `scratch` is the
+DuckDB with the rows of the import."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from warehouse.scripts import script
 
 def number_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:
     """Gives documents their stored numbers, because they may come in another order than in earlier imports.
-
-    Returns whether any are stored.
-    """
+    Returns whether the import's benchmarks have stored documents."""
     stored = warehouse.query(
         "SELECT benchmark, task, source_id, min(doc_id) AS doc_id FROM docs WHERE source_id IS NOT NULL "
         "AND list_contains(?, benchmark) GROUP BY ALL HAVING count(*) = 1",
@@ -37,10 +33,10 @@ def number_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:
 
 
 def compare_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> list[str]:
-    """Compares answers to stored documents as the version that stored them did.
+    """Compares answers to stored documents as the earlier version that stored them did.
 
-    Earlier versions dropped signs and brackets at the ends of a text. Returns the benchmarks of which some
-    gold answer was stored so.
+    Earlier versions dropped signs and brackets at the ends of a text. Returns the benchmarks with a gold
+    answer that was stored in this way.
     """
     stored = warehouse.query(
         "SELECT benchmark, task, doc_id, gold FROM docs WHERE label IS NULL AND list_contains(?, benchmark)",
@@ -62,11 +58,8 @@ def compare_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> list
 
 
 def measure_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse, rule: Rule) -> list[str]:
-    """Grades new answers in another unit than their gold's as earlier versions did, where these stored some
-    as right.
-
-    Returns the benchmarks with such answers.
-    """
+    """Accepts answers in another unit than their gold's if an earlier version stored such answers as right.
+    Returns the benchmarks where it did."""
     golds = scratch.execute(
         "SELECT DISTINCT benchmark, task, doc_id, given FROM documents SEMI JOIN other_units USING (given)"
     ).to_arrow_table()
@@ -86,7 +79,8 @@ def measure_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse, rule: R
 
 
 def split_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:
-    """Keeps stored documents in train or test, where the import does not say; returns whether it kept any."""
+    """Makes documents train or test as they are stored, unless the import gives their split. Returns whether
+    any are stored."""
     stored = warehouse.query(
         "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
         [list(list_names(scratch, "benchmark"))],

@@ -1,4 +1,5 @@
-"""`import tables`: reads what `export tables` wrote into another warehouse, complete and checked."""
+"""Implements `import tables`, which copies the files of `export tables` into another warehouse, complete and
+checked."""
 
 from __future__ import annotations
 
@@ -23,19 +24,19 @@ _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **TABLE_KEYS,
     **dict.fromkeys(_RUN_TABLES, ("run_id",)),
 }
-"""By table, the columns that identify a row."""
+"""The columns that identify a row, by table."""
 
 
 @dataclass(frozen=True)
 class TablesReport:
-    """What an import of tables wrote."""
+    """The outcome of an import of tables."""
 
     rows: dict[str, int]
-    """Rows written into each table."""
+    """The number of rows written into each table."""
     n_written: int
     """The number of written partitions."""
     n_unchanged: int
-    """Partitions that were in the warehouse already."""
+    """The number of partitions that were in the warehouse already."""
 
     def __str__(self) -> str:
         lines = [f"{count_noun(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"]
@@ -45,7 +46,7 @@ class TablesReport:
 
 
 def check_tables(folder: Path) -> None:
-    """Raises InputError unless `folder` is what `rlfocal export tables` writes."""
+    """Raises InputError if `folder` is no export of `rlfocal export tables`."""
     if not any(_list_files(folder, "docs")) or not any(_list_files(folder, "doc_digests")):
         raise InputError(
             f"{folder} is not an export of tables: it has no docs/ and doc_digests/ with Parquet files; give "
@@ -56,10 +57,10 @@ def check_tables(folder: Path) -> None:
 def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     """Writes every row that an export of tables has and the warehouse lacks, in one transaction.
 
-    Stored rows stay: repeating it writes nothing. Record ids, times and snapshot numbers are kept as they
-    were exported. Raises InputError for a folder or file that is no such export, and for one that was altered
-    or exported without the texts of confidential documents. It also does for documents that are not the
-    stored ones, and for a partition that the warehouse holds with other rows.
+    Stored rows stay, so repeating it writes nothing. Record ids, times and snapshot numbers stay as they were
+    exported. Raises InputError for a folder or file that is no such export, or was altered. Raises InputError
+    for an export without the texts of confidential documents, and for documents that differ from the stored
+    ones. It also does if the warehouse holds a partition with other rows.
     """
     path = Path(folder)
     check_tables(path)
@@ -82,7 +83,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
 
 @contextmanager
 def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
-    """temp.given_TABLE of each table: the rows of its files, in the warehouse's types."""
+    """Creates temp.given_TABLE for each table, with the rows of its files in the warehouse's types."""
     try:
         for table in TABLE_FOLDERS:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
@@ -119,7 +120,8 @@ def _check_digests(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def _find_stored(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
-    """The given partitions that are stored. Raises InputError for one that is stored with other rows."""
+    """The given partitions that are stored already. Raises InputError for one that is stored with other
+    rows."""
     stored = warehouse.rows(
         "SELECT model, benchmark, task, g.digest = e.digest "
         "FROM temp.given_extractions AS g JOIN extractions AS e USING (model, benchmark, task) ORDER BY ALL"
@@ -172,7 +174,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
 
 
 def _query_missing(table: str) -> str:
-    """SQL of the given rows that the warehouse lacks."""
+    """The SQL of the given rows that the warehouse lacks."""
     columns = ", ".join(_IDENTIFIED_BY[table])
     return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
 

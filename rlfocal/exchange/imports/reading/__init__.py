@@ -1,4 +1,4 @@
-"""How files of other tools are read, whatever their format."""
+"""Reads files of other tools, whatever their format."""
 
 from __future__ import annotations
 
@@ -17,34 +17,32 @@ from rlfocal.base.errors import InputError
 
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str] | Sequence[str] | None
-"""Pairs of texts, as a mapping or as items `theirs=ours`."""
+"""Pairs of texts, as a mapping or as texts `theirs=ours`."""
 _COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4")
 _ARCHIVE_SUFFIXES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix of a file's name, in small letters and without ".gz": a.jsonl.gz has ".jsonl"."""
+    """The suffix of a file's name, in small letters and without ".gz" and its like. For a.jsonl.gz it is
+    ".jsonl"."""
     *_, first, last = ["", "", *path.suffixes]
     return (first if last.lower() in _COMPRESSED_SUFFIXES else last).lower()
 
 
 def plain_stem(path: Path) -> str:
-    """A file's name without its `plain_suffix`, and without ".gz"."""
+    """A file's name without its `plain_suffix`, and without ".gz" and its like."""
     return Path(path.stem).stem if path.suffix.lower() in _COMPRESSED_SUFFIXES else path.stem
 
 
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
-"""How far a packed file may expand: to MAX_UNPACKED bytes or, if that is more, to MAX_RATIO times its size.
-"""
+"""The bounds on unpacking a file: to MAX_UNPACKED bytes or, if that is more, to MAX_RATIO times its size."""
 _CHUNK_BYTES = 1 << 24
 
 
 @lru_cache(maxsize=64)
 def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
-    """Raises InputError for a packed file, of `n_bytes`, that expands beyond MAX_UNPACKED and MAX_RATIO.
-
-    `changed_at`: when it changed last, in ns.
-    """
+    """Raises InputError for a packed file of `n_bytes` that expands beyond MAX_UNPACKED and MAX_RATIO.
+    `changed_at`, its modification time in ns, is a key of the cache."""
     most, unpacked = max(MAX_UNPACKED, MAX_RATIO * n_bytes), 0
     with pa.input_stream(path, compression="detect") as packed:
         while chunk := packed.read(_CHUNK_BYTES):
@@ -58,10 +56,7 @@ def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file's unpacked bytes.
-
-    Raises InputError where it cannot be unpacked, or expands beyond bounds.
-    """
+    """Yields a file's unpacked bytes. Raises InputError if it cannot be unpacked, or expands too far."""
     try:
         if path.suffix.lower() in _COMPRESSED_SUFFIXES:
             about = path.stat()
@@ -73,24 +68,21 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
 
 
 def advise_unpacking(paths: Iterable[Path]) -> str:
-    """Advice to unpack, if one of the files is an archive; else empty."""
+    """Advice to unpack if one of the files is an archive; "" otherwise."""
     packed = next((path.name for path in paths if path.suffix.lower() in _ARCHIVE_SUFFIXES), None)
     return f"; {packed} is compressed: unpack it first" if packed else ""
 
 
 def check_encoding(path: Path) -> None:
-    """Raises InputError for a file in UTF-16, which spreadsheets and PowerShell write under the name of
-    Unicode."""
+    """Raises InputError for a file in UTF-16, which spreadsheets and PowerShell write and call Unicode."""
     with open_plain(path) as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise InputError(f"{path} is UTF-16; save it as UTF-8")
 
 
 def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], advice: str) -> list[Path]:
-    """The wanted files among these paths and inside these folders, each once.
-
-    Raises InputError for a path that does not exist or holds none; `advice` says what it should hold.
-    """
+    """The wanted files among these paths and inside these folders, each once. Raises InputError for a path
+    that does not exist or has no wanted file. `advice` says in words what it should have."""
     files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.exists():
@@ -113,7 +105,7 @@ def read_json(path: Path, advice: str) -> Any:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yields each line's number and object of a JSONL file. Raises InputError for a broken line."""
+    """Yields the number and the object of each line of a JSONL file. Raises InputError for a broken line."""
     check_encoding(path)
     with open_plain(path) as file:
         for number, line in enumerate(file, 1):
@@ -133,7 +125,8 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def parse_json(content: bytes) -> Any:
-    """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
+    """The parsed JSON. Raises ValueError or RecursionError if it is broken, or has text that no table can
+    hold."""
     value = json.loads(content, object_pairs_hook=_refuse_duplicates)
     if b"\\ud" in content.lower():
         # Half a surrogate pair is not text.
@@ -142,10 +135,8 @@ def parse_json(content: bytes) -> Any:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict.
-
-    Raises ValueError for a duplicate key, because readers disagree on which value counts.
-    """
+    """A JSON object as a dict. Raises ValueError for a duplicate key, because readers disagree on which value
+    counts."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -154,12 +145,12 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's message, which may continue with a dump."""
+    """The first line of a library's error message, whose further lines may be a dump."""
     return str(error).strip().split("\n", 1)[0]
 
 
 def read_pairs(flag: str, texts: Pairs) -> dict[str, str]:
-    """The pairs of an option `A=B`, given several times. Raises InputError for other text."""
+    """The pairs of an option `A=B` that may be given several times. Raises InputError for other texts."""
     if isinstance(texts, Mapping):
         return dict(texts)
     pairs = [each.rpartition("=") for each in texts or ()]

@@ -1,4 +1,5 @@
-"""Finds lm-eval's logs: files of samples, the results file of the same run, and both on the hub."""
+"""Finds lm-eval's logs: files of samples, the results file of the same run, and data sets of both on the
+hub."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _LOG_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 class Log(NamedTuple):
-    """The samples of one model on one task."""
+    """A file of samples: one model's responses to one task."""
 
     path: Path
     task: str
@@ -31,17 +32,17 @@ class Log(NamedTuple):
     date: str
     model: str
     run: Mapping[str, Any]
-    """The content of the results file; empty where there is none."""
+    """The content of the run's results file; empty if there is none."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The task's definition; empty where the results file has none."""
+        """The task's definition; empty if the results file has none."""
         of_task = _get_nested(self.run, "configs", self.task)
         return of_task if isinstance(of_task, Mapping) else {}
 
     @property
     def asks_all_alike(self) -> bool:
-        """Whether all models got the same prompts, which is known of a run without a chat template."""
+        """Whether all models got the same prompts. That is certain only of a run without a chat template."""
         return bool(self.run) and not (self.run.get("chat_template_sha") or self.run.get("chat_template"))
 
     @property
@@ -60,7 +61,7 @@ class Log(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The task's columns of the table `tasks` that the log has."""
+        """Those columns of the table `tasks` that the log has."""
         n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
         texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
         hub = hub_dataset(texts)
@@ -77,12 +78,12 @@ class Log(NamedTuple):
 def find_logs(
     paths: Sequence[str | Path], model: str | None = None, names: Mapping[str, str] | None = None
 ) -> tuple[list[Log], list[str]]:
-    """The latest log of every model and task under files and folders; and a sentence on each that was left
+    """The latest log of every model and task under files and folders, and a sentence on each log that is left
     out.
 
-    `model` names the model instead of the results file. `names` maps names in the logs, or of files and
-    folders, to ours. Raises InputError if there are no logs, if a model has no name, or if nothing has a name
-    in `names`.
+    `model` names the model in place of the results file. `names` maps model names, or files and folders, to
+    our names of models. Raises InputError if there are no logs, if a model has no name, or if a key of
+    `names` exists nowhere.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
     files = find_files(
@@ -115,8 +116,8 @@ def find_logs(
 
 
 def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
-    """Whether a log is that of a group of tasks, whose rows the leaderboard's data sets repeat under the
-    group's name."""
+    """Whether a log is that of a group of tasks. The leaderboard's data sets repeat the rows of its tasks
+    under the group's name."""
     model, task = key
     if not task.startswith("leaderboard_"):
         return False
@@ -124,8 +125,8 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
 
 
 def _match_name(path: Path) -> re.Match[str] | None:
-    """A match of a samples file's name, with its task and perhaps its date and model; None for other
-    names."""
+    """The match of a samples file's name, with its task and possibly its date and model; None for other
+    files."""
     if match := _SAMPLES_FILE.fullmatch(plain_stem(path)):
         return match
     if path.suffix != ".parquet":
@@ -187,8 +188,8 @@ _LOG_PATTERNS = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.pa
 
 
 def local_path(source: str | Path) -> Path:
-    """A path as it is; for the hub id of a model or of a details data set, the data set's folder in the local
-    cache."""
+    """The local path of a source. A hub id stands for its details data set, which is downloaded to the local
+    cache if needed."""
     if Path(source).exists() or not _HUB_ID.fullmatch(str(source)):
         return Path(source)
     name = str(source)
@@ -197,7 +198,7 @@ def local_path(source: str | Path) -> Path:
 
 
 def _fetch(source: str, repo: str) -> Path:
-    """Downloads the data set `repo`, if it is not in the hub's local cache; returns its folder there."""
+    """Downloads the data set `repo`, unless it is in the hub's local cache. Returns its folder."""
     from huggingface_hub import constants, errors, snapshot_download
 
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")

@@ -1,4 +1,4 @@
-"""Reads one sample of lm-eval's --log_samples: its document, and the model's response."""
+"""Reads single samples of lm-eval's --log_samples: the document, and the model's response."""
 
 from __future__ import annotations
 
@@ -20,52 +20,53 @@ from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
 GRADE_METRICS = ("exact_match", "em", "prompt_level_strict_acc", "acc")
-"""Metrics that grade each document as right or wrong. The first that a row has is its grade."""
+"""Metrics that grade each document as right or wrong. The first one that a row has is its grade."""
 _SCORE_ROUNDING = 1e-3
 Messages = tuple[tuple[str, str], ...]
 
 
 class UnsupportedTaskError(Exception):
-    """A task that is neither scored choices nor graded answers; the message says what it is."""
+    """The error of a task with neither scored choices nor graded answers. Its message says what the task
+    has."""
 
 
 class LoggedAnswer(NamedTuple):
-    """What a model wrote for a document, and how the log grades it."""
+    """The texts that a model wrote for a document, and their grade in the log."""
 
     texts: tuple[str, ...]
     filtered: str | None
-    """The answer that lm-eval's filter found in the text; None where it found nothing."""
+    """The answer that lm-eval's filter found in the texts; None if it found nothing."""
     right: bool | None
-    """Whether the log grades the answer right; None for a grade between right and wrong."""
+    """Whether the log grades the answer as right; None for a grade between right and wrong."""
     is_comparable: bool
-    """Whether the grade is of the answer itself, which other answers can equal, and not of how the text is
-    written."""
+    """Whether the grade is one of the answer, which other answers can equal, and not of the text's form."""
 
 
 class LoggedSample(NamedTuple):
-    """What a log says of one document: columns of the tables `docs` and `scores`, without the keys."""
+    """The row of a log for one document: columns of the tables `docs` and `scores`, without the keys."""
 
     doc_id: int
     document: dict[str, Any]
     scores: list[dict[str, Any]]
-    """The log-probs of the choices; empty for generated texts."""
+    """Columns of `scores` with the log-probs of the choices; empty for generated texts."""
     answer: LoggedAnswer | None
     """The generated texts with their grade; None for choices."""
     metric: str | None
-    """The metric by which the row is graded."""
+    """The metric that grades the row; None if none does."""
     prompt: str | Messages
     """The prompt as the model read it, or the messages of a chat."""
     continuations: tuple[str, ...]
-    """The text of each choice that follows the prompt, with its leading delimiter; empty for free answers."""
+    """The text of each choice as it follows the prompt, with its leading delimiter; empty for free
+    answers."""
 
 
 def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
-    """The numbered rows of a file, for one filter, and the names of all its filters, the chosen one first.
+    """The numbered rows of a file for one filter, and the names of all filters, the chosen one first.
 
     Rows are lines of JSONL, items of a JSON list or rows of Parquet, numbered from 1. lm-eval writes every
     document once per filter, with the same response. A flexible filter is preferred, because a strict one
-    grades an answer's form; else the first counts. Raises InputError for a broken line or file, and for a
-    document that not every filter has.
+    grades an answer's form. Otherwise the first filter is chosen. Raises InputError for a broken line or
+    file, and for a document that not every filter has.
     """
     read = {".parquet": _read_parquet_rows, ".json": _read_json_rows}.get(plain_suffix(path), read_jsonl)
     documents: dict[str, dict[str, int]] = {}
@@ -89,14 +90,13 @@ def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
 
 
 def name_row(path: Path) -> str:
-    """The words before a row's number in messages, such as "FILE, line"."""
+    """The words that precede a row's number in messages, such as "FILE, line"."""
     return f"{path}, {'line' if plain_suffix(path) == '.jsonl' else 'row'}"
 
 
 def sample(row: Row, config: Row) -> LoggedSample:
-    """Reads a row of a log; `config` is the task's part of the run's results file.
-
-    Raises UnsupportedTaskError, or ValueError, KeyError, ... if the row is not a sample of lm-eval."""
+    """The sample in a row of a log. `config` is the task's part of the run's results file. Raises
+    UnsupportedTaskError. Raises ValueError, KeyError or the like for a row that is no sample of lm-eval."""
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
@@ -130,10 +130,8 @@ def sample(row: Row, config: Row) -> LoggedSample:
 
 
 def read_prompt(value: Any) -> str | Messages:
-    """A prompt's text, or the (role, text) of its messages, which lm-eval logs as JSON in a list of one.
-
-    Raises ValueError for anything else.
-    """
+    """A prompt's text, or the (role, text) of a chat's messages, which lm-eval logs as JSON in a list of one.
+    Raises ValueError for anything else."""
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     listed = single if isinstance(single, list) else value
     if isinstance(single, str):
@@ -153,7 +151,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _read_content(value: Any) -> str:
-    """The text of a message, whose content may be in parts."""
+    """The text of a message, joined if it comes in parts."""
     parts = value if isinstance(value, list) else [value]
     return "".join(part if isinstance(part, str) else str((part or {}).get("text", "")) for part in parts)
 
@@ -194,10 +192,8 @@ def _read_logprob(value: Any) -> float:
 
 
 def _read_label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float], config: Row) -> int:
-    """The index of the right choice; -1 where the target is none.
-
-    In a log, an index and a text look alike.
-    """
+    """The index of the right choice; -1 if the target is no choice. A log writes an index and a text alike,
+    so the grade may have to decide."""
     target = _read_target(row)
     as_index = int(target) if target.isdecimal() and int(target) < len(choices) else -1
     as_text = choices.index(target) if target in choices else -1
@@ -221,7 +217,8 @@ def _read_label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[f
 
 
 def _find_metric(row: Row) -> str | None:
-    """The metric that grades a generated answer: the first of GRADE_METRICS in the row, else its only one."""
+    """The metric that grades a generated answer: the first of GRADE_METRICS in the row, else the row's only
+    metric."""
     named = next((name for name in GRADE_METRICS if row.get(name) is not None), None)
     metrics = row.get("metrics")
     alone = metrics[0] if isinstance(metrics, list) and len(metrics) == 1 else None
@@ -242,7 +239,7 @@ def _read_answer(row: Row, metric: str, response: Any) -> LoggedAnswer:
 
 
 def _read_gold(row: Row) -> str:
-    """The canonical gold answer: of several aliases, the first."""
+    """The canonical gold answer. If the target has several aliases, it is the first."""
     target = _read_target(row)
     if target.startswith("["):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
@@ -260,8 +257,8 @@ def _read_target(row: Row) -> str:
 
 
 def _read_list(value: Any, prefix: str) -> list[Any]:
-    """The items of a list that lm-eval stored as the fields `arg_0`, `arg_1`, ..., which give each file one
-    schema."""
+    """The items of a list. lm-eval may have stored it as fields `arg_0`, `arg_1`, ..., so that each file has
+    one schema."""
     if not isinstance(value, Mapping):
         return list(value)
     names = sorted((name for name in value if name.startswith(prefix)), key=lambda n: int(n[len(prefix) :]))
@@ -269,10 +266,8 @@ def _read_list(value: Any, prefix: str) -> list[Any]:
 
 
 def _render_question(template: Any, doc: Row, prompt: str | Messages) -> str:
-    """The document's own part of the prompt, by the task's template.
-
-    Where that fails: the prompt, or its last message.
-    """
+    """The document's own part of the prompt, by the task's template. If that fails, it is the whole prompt,
+    or its last message."""
     read = prompt if isinstance(prompt, str) else "\n".join(content for _, content in prompt)
     if isinstance(template, str):
         own = doc[template] if template in doc else _render(template, doc)
@@ -300,7 +295,8 @@ def _compile(template: str) -> Any:
 
 
 def _read_json_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Rows of earlier versions of lm-eval, which wrote one list, or lines in a file named .json."""
+    """Yields the numbered rows of a .json file of earlier versions of lm-eval, which is one JSON list or
+    JSONL."""
     with open_plain(path) as file:
         is_list = file.read(64).lstrip().startswith(b"[")
     if not is_list:

@@ -1,5 +1,5 @@
-"""Reads tables of other tools, from files or data frames: each column in its own type, or refused with the
-row."""
+"""Reads tables of other tools, from files or data frames. Each value is read in its column's type, or refused
+with its row."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Frame(Protocol):
 
 
 _CSV_BLOCK_BYTES = (1 << 20, 1 << 30)
-"""Bytes of a CSV file that are read at once, first tried and at most; a row has to fit into two such blocks.
-"""
+"""The bytes of a CSV file that are read at once: the first try, and the most. A row has to fit into two such
+blocks."""
 _NAME_SIMILARITY = 0.8  # of two names, by difflib
 _TYPE_EXAMPLES = {
     "BIGINT": "a whole number such as 12",
@@ -74,8 +74,8 @@ def load_all(
     columns: Mapping[str, str],
     required: tuple[str, ...],
 ) -> list[tuple[int, str]]:
-    """Creates a table from a file, with NULL for values of the wrong type; returns the row and the fault of
-    each."""
+    """Creates `table` like `load_table`, but with NULL for values of the wrong type. Returns their rows and
+    faults."""
     given = open_table(scratch, path)
     for reason in find_misspelt_columns(given.names, columns):
         raise InputError(f"{path}: {reason}")
@@ -90,24 +90,22 @@ class RawTable:
     """A table as it was given, before any value is read."""
 
     title: str
-    """The file's name, or what messages call a data frame."""
+    """The file's name, or the name of a data frame in messages."""
     names: Sequence[str]
     """The table's column names; of JSONL, the keys of all lines."""
     rows: pa.Table
-    """The table's rows; of JSONL, the columns `row` (from 1) and `line`."""
+    """The table's rows. For JSONL, its columns are `row` (from 1) and `line`."""
     is_json: bool
 
     def text(self, name: str) -> str:
-        """SQL of a column's values as text, over the registered rows."""
+        """The SQL of a column's values as text, over the registered rows."""
         quoted = name.replace('"', '""').replace("'", "''")
         return f"""(line ->> '$."{quoted}"')""" if self.is_json else f'"{name}"::VARCHAR'
 
 
 def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> RawTable:
-    """A file or a data frame as a RawTable.
-
-    Raises InputError for a missing or unreadable file, or another format.
-    """
+    """A file, a folder of Parquet files or a data frame as a RawTable. Raises InputError for a missing or
+    unreadable file, and for an unknown format."""
     if hasattr(source, "__arrow_c_stream__"):
         return RawTable(
             "the table", (rows := _widen_half_precision(pa.table(source))).column_names, rows, False
@@ -131,7 +129,8 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
 
 
 def _read_parts(folder: Path) -> pa.Table:
-    """All rows of a folder of Parquet files, as Spark writes a table. Raises InputError for another."""
+    """All rows of a folder of Parquet files, as Spark writes a table. Raises InputError for a folder with
+    other files."""
     parts = sorted(part for part in folder.iterdir() if not part.name.startswith(("_", ".")))
     if not parts or any(part.suffix != ".parquet" or part.is_dir() for part in parts):
         raise InputError(f"{folder} is a folder; give one file, or a folder that holds Parquet files alone")
@@ -148,10 +147,11 @@ def type_columns(
     columns: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> list[tuple[int, str]]:
-    """Creates `table` with `row` and `columns` (name: DuckDB type), read from the given columns `theirs` (by
-    our name).
+    """Creates `table` with `row` and `columns` (name: DuckDB type). `theirs` maps our names to the given
+    columns.
 
-    Columns that are not given are NULL, and so are values of the wrong type; returns their faults.
+    Columns that are not given are NULL, and so are values of the wrong type. Returns the (row, reason) of the
+    latter.
     """
     scratch.register("raw", raw.rows)
     stored = {} if raw.is_json else {field.name: field.type for field in raw.rows.schema}
@@ -189,14 +189,15 @@ def type_columns(
 
 
 def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """The rows of a file, as `load_table` makes them: the row's number, then the columns."""
+    """The rows of a file, as `load_table` reads them: the row's number, then the columns."""
     with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "read", path, columns, required)
         return scratch.execute("FROM read ORDER BY row").fetchall()
 
 
 def _json_sql(name: str, kind: str) -> tuple[str, str]:
-    """SQL of the value of a line's key in the type `kind`, and of the text that it is read from."""
+    """The SQL of the value of a line's key in the type `kind`, and of the text that the value is read
+    from."""
     path = "$." + '"' + name.replace("'", "''") + '"'
     value, text = f"(line -> '{path}')", f"(line ->> '{path}')"
     if kind == "VARCHAR":
@@ -214,14 +215,15 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
 
 
 def _json_list(value: str, kind: str) -> str:
-    """SQL of a JSON list as `kind`; NULL where an item is of another kind, because a cast would keep its
+    """The SQL of a JSON list as `kind`. It is NULL if an item has another type, because a cast would keep its
     printed form."""
     kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
     return f"CASE WHEN list_has_all({_ITEM_TYPES[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
 
 
 def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
-    """SQL of a column's value in the type `kind`, and of its text; `stored` is its Arrow type."""
+    """The SQL of a column's value in the type `kind`, and of its text. `stored` is the column's Arrow
+    type."""
     value, text = f'"{name}"', f'"{name}"::VARCHAR'
     holds = stored.value_type if isinstance(stored, _LIST_TYPES) else None
     if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
@@ -239,13 +241,14 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
 
 
 def _guard_list(value: str, kind: str) -> str:
-    """SQL of a list; NULL where a cast would turn a boolean into 0 or 1, or 0.5 into a whole number."""
+    """The SQL of a list. It is NULL if a cast would turn a boolean into 0 or 1, or 0.5 into a whole
+    number."""
     odd = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
     return f"CASE WHEN {value}::VARCHAR NOT SIMILAR TO '.*({odd}).*' THEN {value} END" if odd else value
 
 
 def _text_list(text: str, kind: str) -> str:
-    """SQL of a list that is written as text, in the way of JSON, DuckDB or numpy."""
+    """The SQL of a list that is written as text, in the form of JSON, DuckDB or numpy."""
     listed = _numpys_list(_guard_list(text, kind), is_text=kind == "VARCHAR[]")
     whole = f"TRY_CAST({listed} AS {kind})"
     plain = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
@@ -253,7 +256,7 @@ def _text_list(text: str, kind: str) -> str:
 
 
 WHOLE_NUMBER = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
-"""A regular expression of whole numbers, also written as a float."""
+"""A regular expression of whole numbers, which may be written as floats."""
 
 
 def _whole_sql(text: str) -> tuple[str, str]:
@@ -264,7 +267,7 @@ def _whole_sql(text: str) -> tuple[str, str]:
 
 
 def _numpys_list(value: str, *, is_text: bool) -> str:
-    """SQL that adds to a list's text the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a'
+    """The SQL that adds the commas that numpy leaves out of a list's text: [0.5 1.], [np.float64(0.5)], ['a'
     'b']."""
     if is_text:
         item = r"""(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
@@ -287,8 +290,8 @@ def parquet_columns(path: Path) -> pa.Table:
 
 
 def _widen_half_precision(table: pa.Table) -> pa.Table:
-    """The table with half-precision columns widened, because DuckDB does not read them; logits are often
-    stored so."""
+    """The table with half-precision columns as float32, because DuckDB cannot read half precision. Logits
+    often have it."""
     return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
 
 
@@ -313,10 +316,8 @@ def arrow_columns(path: Path) -> pa.Table:
 
 
 def csv_columns(path: Path) -> pa.Table:
-    """All columns of a CSV file, as text; an empty cell is NULL.
-
-    Raises InputError if the file cannot be read as CSV.
-    """
+    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is no readable
+    CSV."""
     try:
         try:
             table = _read_csv(path, _CSV_BLOCK_BYTES[0])
@@ -345,14 +346,15 @@ def _read_csv(path: Path, block: int) -> pa.Table:
 
 
 def _find_delimiter(path: Path) -> str:
-    """The delimiter of a CSV file: Excel writes semicolons where commas are decimal."""
+    """The delimiter of a CSV file. Excel writes semicolons where numbers have decimal commas."""
     with open_plain(path) as file:
         header = file.readline(_CSV_BLOCK_BYTES[0])
     return max((b",", b";", b"\t"), key=header.count).decode()
 
 
 def _read_decimal_commas(table: pa.Table) -> pa.Table:
-    """The table with decimal commas read as points. 1,234 alone may be a thousand, and stays as it is."""
+    """The table with decimal commas read as points. A column such as 1,234 may have thousands, and stays as
+    it is."""
     for position, name in enumerate(table.column_names):
         column = table[name]
         numbers = pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(,\d+)?([eE][-+]?\d+)?\s*$")).as_py()
@@ -372,7 +374,7 @@ def _read_lines(path: Path) -> pa.Table:
 
 
 def _list_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
-    """The keys of all lines. Raises InputError for a line that is no JSON object or has a key twice."""
+    """The keys of all lines. Raises InputError for a line that is no JSON object, or has a key twice."""
     scratch.register("lines", lines)
     broken = scratch.execute(
         "SELECT row, line[:60] FROM lines "
@@ -393,7 +395,7 @@ def _list_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) 
 
 
 def find_misspelt_columns(names: Sequence[str], columns: Iterable[str]) -> list[str]:
-    """A sentence for each column whose name is close to that of a known column that is lacking."""
+    """A sentence for each column whose name is close to that of a known column that is missing."""
     expected = list(columns)
     lacking = [name for name in expected if name not in names]
     close = [
@@ -418,7 +420,7 @@ _ITEM_TYPES = {
     "DOUBLE[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR"],
     "VARCHAR[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR", "BOOLEAN"],
 }
-"""By the type of a list, the JSON types of items that may be read into it."""
+"""The JSON types of items that can be read into each type of list."""
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": parquet_columns,
