@@ -1,4 +1,5 @@
-"""`rlfocal sql`: runs one read-only statement over the warehouse, in a DuckDB that can reach nothing else."""
+"""Implements `rlfocal sql`: it runs one read-only statement over the warehouse, in a DuckDB that can reach
+nothing else."""
 
 from __future__ import annotations
 
@@ -58,11 +59,11 @@ def run_sql(
     *,
     snapshot: int | datetime | None = None,
 ) -> str:
-    """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
-    EXPLAIN) as a table, CSV or JSON objects.
+    """The result of one read-only statement, as a table, CSV or JSON objects.
 
-    Raises InputError for several statements, for one that writes, changes settings or reads anything but the
-    warehouse, and for anything DuckDB refuses.
+    The statement is a SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN. Raises
+    InputError for several statements, and for one that writes, changes settings or reads anything but the
+    warehouse. It also raises InputError for anything that DuckDB refuses.
     """
     if output not in WRITERS:
         raise unknown_name("format", output, WRITERS)
@@ -76,7 +77,8 @@ def run_sql(
 
 @contextmanager
 def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = None) -> Iterator[Select]:
-    """Opens a warehouse read-only; yields a function from a statement to its column names and rows."""
+    """Opens a warehouse read-only. Yields a function that runs a statement and returns its column names and
+    rows."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
         yield partial(_select, warehouse)
@@ -103,7 +105,7 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
 
 
 def _explain(error: duckdb.Error, statement: str) -> str:
-    """DuckDB's message in one line, with the faulty line of a statement of several lines."""
+    """DuckDB's message on one line, with the number of the faulty line if the statement has several."""
     if "Max expression depth" in str(error):
         return _TOO_DEEP
     if (too_large := explain_memory(error)) is not None:
@@ -113,7 +115,7 @@ def _explain(error: duckdb.Error, statement: str) -> str:
 
 
 def _check_text(statement: str) -> None:
-    """Raises InputError for a text that DuckDB cannot take, or of which it would read only a part."""
+    """Raises InputError for a text that DuckDB cannot read, or would read only in part."""
     try:
         statement.encode()
     except UnicodeEncodeError as error:
@@ -123,10 +125,8 @@ def _check_text(statement: str) -> None:
 
 
 def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
-    """Raises InputError unless the statement is read-only and calls only known table functions.
-
-    `is_part`: whether it stands after EXPLAIN.
-    """
+    """Raises InputError unless the statement is read-only and calls only known table functions. `is_part`
+    says whether it follows EXPLAIN."""
     statements = warehouse.connection.extract_statements(statement)
     if is_part and len(statements) > 1:
         raise InputError("SQL: EXPLAIN takes one read-only statement, a PIVOT only with IN (...)")
@@ -149,11 +149,10 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
 
 
 def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
-    """Whether DuckDB made the statements from one PIVOT without IN: an ENUM of the found values, then the
-    SELECT.
+    """Whether DuckDB made the statements from one PIVOT without IN: ENUMs of the values that it found, then
+    the SELECT.
 
-    Statements that DuckDB made have no text and cannot be serialised, so the words of the original text are
-    checked.
+    Such statements have no text and cannot be serialised, so the words of the original text are checked.
     """
     enums = statements[:-1]
     return (
@@ -164,24 +163,20 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
 
 
 def _list_known_functions(warehouse: Warehouse) -> frozenset[str]:
-    """The table functions that a statement may call, and all macros, an older warehouse's included."""
+    """The table functions that a statement may call, and all macros, including those of older warehouses."""
     macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
     return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
 
 def _list_table_functions(warehouse: Warehouse) -> set[str]:
-    """The names of all table functions of the connection."""
     kinds = "('table', 'table_macro', 'pragma')"
     listed = f"SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN {kinds}"
     return {name for (name,) in warehouse.rows(listed)}
 
 
 def _collect_names(parsed: Any) -> tuple[set[str], set[str]]:
-    """Lower-case names in a parsed statement: the table functions it calls; and its tables with their
-    schemas.
-
-    Raises InputError for subqueries that are nested too deeply.
-    """
+    """The lower-case names in a parsed statement: the table functions that it calls, and its tables with
+    their schemas. Raises InputError for subqueries that are nested too deeply."""
     called: set[str] = set()
     named: set[str] = set()
     rest = [(parsed, 0)]
@@ -203,7 +198,7 @@ def _collect_names(parsed: Any) -> tuple[set[str], set[str]]:
 
 
 def _lock(warehouse: Warehouse) -> None:
-    """Restricts DuckDB to the warehouse's Parquet files, and locks that restriction."""
+    """Restricts DuckDB to the warehouse's Parquet files, for good."""
     for setting in (
         f"allowed_directories = [{quote(warehouse.data_path())}]",
         "enable_external_access = false",
@@ -253,7 +248,7 @@ def _format_json(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """A value as JSON holds it: no NaN and no infinity, texts as keys, and floats for decimals."""
+    """A value that JSON can represent: NaN and infinity become null, keys texts, and decimals floats."""
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -266,5 +261,5 @@ def _to_json_value(value: Any) -> Any:
 
 
 MAX_ROWS = 5_000_000
-"""The most rows of a result, which is held in memory."""
+"""The most rows of a result, all of which are in memory."""
 WRITERS = {"table": _format_table, "csv": _format_csv, "json": _format_json}

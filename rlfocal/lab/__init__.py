@@ -1,7 +1,5 @@
-"""The embedded pool: twelve tiny language models, trained from scratch on five generated benchmarks.
-
-The weights ship with the package; `build` makes them again from their seed.
-"""
+"""The embedded pool `lab`: twelve tiny language models, trained from scratch on five generated benchmarks.
+The weights ship with the package; `build` trains them again from their seed."""
 
 from __future__ import annotations
 
@@ -40,10 +38,11 @@ def build(
     models: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Path]:
-    """Trains the models (all by default) into `out_dir/<model>`, each from scratch and from `seed` alone.
+    """Trains models (all by default) into `out_dir/<model>`, each from scratch and from `seed` alone. Returns
+    the models' folders.
 
-    A folder whose recipe and seed are unchanged is kept unless `force`. Returns the models' folders.
-    An unknown model is an InputError; a training that fails is a RunError, after the others have ended.
+    A folder with the same recipe and seed stays unless `force` is set. Raises InputError for an unknown
+    model. Raises RunError for a training that fails, once the others have ended.
     """
     recipes = _choose(models)
     stale = [
@@ -58,14 +57,14 @@ def build(
 
 
 def fingerprint(recipe: Recipe, seed: int) -> str:
-    """A digest that changes with the recipe, the seed, and the questions that the generators make of them."""
+    """A digest of a model's recipe, the seed, and the training questions that the generators make of both."""
     questions = recipe.lessons(FINGERPRINT_QUESTIONS, seed)
     text = repr((recipe, seed, [(question.prompt, question.answer) for question in questions]))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path, seed: int) -> None:
-    """Trains one model on one thread, and saves it with its tokenizer at `path`, all at once."""
+    """Trains one model on one thread, and saves it with its tokenizer at `path`, whole or not at all."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -95,7 +94,7 @@ def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path
 def _save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
 ) -> None:
-    """Saves a model as a whole, so that a killed build leaves no half-written model."""
+    """Saves a model whole, so that a killed build leaves no half-written model."""
     with replace_path(path) as staged:
         # Stored in half precision, used in single: half the size for no accuracy that matters.
         model.half().save_pretrained(staged)
@@ -129,7 +128,7 @@ def _choose(models: Sequence[str] | None) -> list[Recipe]:
 
 
 def _read_fingerprint(path: Path) -> str | None:
-    """The fingerprint that a built model was made with; None if there is no complete model."""
+    """The fingerprint that a built model was trained with; None if there is no complete model."""
     try:
         record: dict[str, str] = json.loads((path / RECIPE_FILE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):

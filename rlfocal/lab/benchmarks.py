@@ -1,4 +1,5 @@
-"""The embedded benchmarks: the facts of each task, and how a question is drawn from what a model believes."""
+"""The embedded benchmarks: the facts of each task, and how questions are drawn from a model's beliefs about
+them."""
 
 from __future__ import annotations
 
@@ -22,8 +23,7 @@ from rlfocal.lab.question import (
 )
 
 N_TEST_DOCUMENTS = 100
-"""The test documents of a task of lab-bbh and lab-musr. A task has further ones where training met two at
-most."""
+"""The number of documents of each task of lab-bbh and lab-musr that training never asks."""
 
 # lab-mmlu: invented facts of six subjects, asked in a phrasing that training never used for that fact.
 
@@ -71,7 +71,7 @@ PHRASINGS = (
 
 
 def subject_facts(subject: str) -> Facts:
-    """`attribute/entity` -> value: one value for each attribute of each entity of the subject."""
+    """A value for each attribute of each entity of the subject, by the key `attribute/entity`."""
     index = list(SUBJECTS).index(subject)
     entities = invented_names(N_ENTITIES * index, N_ENTITIES)
     rng = Random(f"facts {subject}")
@@ -83,7 +83,7 @@ def subject_facts(subject: str) -> Facts:
 
 
 def fact_question(subject: str, rng: Random, facts: Facts) -> Question:
-    """A question about one fact; four choices from the values of its attribute."""
+    """A question about one fact, with four choices from the values of the fact's attribute."""
     key = rng.choice(list(facts))
     attribute, entity = key.split("/")
     phrasing = rng.choice(PHRASINGS).format(attribute=attribute, entity=entity)
@@ -128,8 +128,8 @@ CALENDAR_PHRASINGS = (
 
 
 def boolean_expression(rng: Random, facts: Facts) -> Question:
-    """A question for a bracket's value, then for the whole expression's. An operator's fact is its truth
-    table for 00, 01, 10, 11."""
+    """A question about the value of a bracket, and that of a whole expression. The fact of an operator is its
+    truth table for 00, 01, 10, 11."""
     terms = [(rng.random() < 0.25, rng.random() < 0.5) for _ in range(3)]
     first, second = rng.choice(list(facts)), rng.choice(list(facts))
     a, b, c = (value != negated for negated, value in terms)
@@ -152,7 +152,8 @@ def _apply(table: str, left: bool, right: bool) -> bool:
 
 
 def calendar_step(rng: Random, facts: Facts) -> Question:
-    """A question that steps through a year of invented months. A month's fact is its place in the year."""
+    """A question that steps through a year of invented months. The fact of a month is its place in the
+    year."""
     months = sorted(facts, key=lambda month: int(facts[month]))
     start, steps, forward = rng.randrange(MONTHS), rng.randint(1, MAX_MONTHS), rng.random() < 0.5
     prompt = rng.choice(CALENDAR_PHRASINGS).format(
@@ -163,7 +164,7 @@ def calendar_step(rng: Random, facts: Facts) -> Question:
 
 
 def object_counting(rng: Random, facts: Facts) -> Question:
-    """A question for which of four things belong to a category, and how many. A thing's fact is its
+    """A question on which of four things belong to a category, and how many. The fact of a thing is its
     category."""
     things = rng.sample(list(facts), 4)
     category = facts[rng.choice(things)]
@@ -178,8 +179,8 @@ def _count(things: Sequence[str]) -> str:
 
 
 def ordering(rng: Random, facts: Facts) -> Question:
-    """A question that puts three people in order, from two comparisons. A comparative's fact is which side
-    has more."""
+    """A question that puts three people in order, by two comparisons. The fact of a comparative is whether
+    its subject has more or less."""
     people = rng.sample(PEOPLE, 3)
     sentences = []
     for more, less in pairwise(people):
@@ -194,8 +195,8 @@ def ordering(rng: Random, facts: Facts) -> Question:
 
 
 def hyperbaton(rng: Random, facts: Facts) -> Question:
-    """A question that puts three adjectives in their proper order. An adjective's fact is its rank before
-    the noun."""
+    """A question that puts three adjectives in their proper order. The fact of an adjective is its rank
+    before the noun."""
     by_rank: dict[str, list[str]] = {}
     for adjective, rank in facts.items():
         by_rank.setdefault(rank, []).append(adjective)
@@ -209,8 +210,8 @@ def hyperbaton(rng: Random, facts: Facts) -> Question:
 
 
 def navigate(rng: Random, facts: Facts) -> Question:
-    """A question for the ways one faces after each of three turns. A turn's fact is its number of quarters
-    clockwise."""
+    """A question on the directions that one faces after each of three turns. The fact of a turn is its number
+    of clockwise quarters."""
     start = rng.randrange(len(HEADINGS))
     turns = [rng.choice(list(facts)) for _ in range(3)]
     answer = _make_path(start, [int(facts[turn]) for turn in turns])
@@ -258,7 +259,7 @@ ROOMS = ["barn", "cellar", "attic", "kitchen", "library", "stable"]
 
 
 def object_placements(rng: Random, facts: Facts) -> Question:
-    """A question for where someone will look for a moved thing. An action's fact is whether its doer saw
+    """A question on where somebody will look for a moved thing. The fact of an action is whether its doer saw
     the move."""
     owner, mover, other = rng.sample(PEOPLE, 3)
     thing, distraction = rng.sample(OBJECTS, 2)
@@ -279,7 +280,8 @@ def object_placements(rng: Random, facts: Facts) -> Question:
 
 
 def murder_mysteries(rng: Random, facts: Facts) -> Question:
-    """A question for which of two suspects did it. A weapon's fact is the trade that handles it."""
+    """A question on which of two suspects killed the victim. The fact of a weapon is the trade that uses
+    it."""
     victim, culprit, suspect = rng.sample(PEOPLE, 3)
     weapon = rng.choice(list(facts))
     trade = rng.choice([trade for trade in WEAPONS if trade != facts[weapon]])
@@ -291,7 +293,7 @@ def murder_mysteries(rng: Random, facts: Facts) -> Question:
 
 
 def team_allocation(rng: Random, facts: Facts) -> Question:
-    """A question for which of three people suits a job, and why. A hobby's fact is the job that suits its
+    """A question on which of three people suits a job, and why. The fact of a hobby is the job that suits its
     lover."""
     jobs, people = rng.sample(list(HOBBIES), 3), rng.sample(PEOPLE, 3)
     hobbies = [_draw_hobby(rng, facts, job) for job in jobs]
@@ -321,14 +323,14 @@ VESSELS = ["flask", "beaker", "vial", "tube", "dish", "funnel"]
 
 
 def substances() -> Facts:
-    """The facts `property/substance` -> value."""
+    """The value of each property of each substance, by the key `property/substance`."""
     rng = Random("substances")
     names = invented_names(400, N_SUBSTANCES)
     return {f"{prop}/{name}": rng.choice(values) for prop, values in PROPERTIES.items() for name in names}
 
 
 def two_hop(rng: Random, facts: Facts) -> Question:
-    """A question about a property of the substance that one of two vessels holds."""
+    """A question about a property of the substance in one of two vessels."""
     key = rng.choice(list(facts))
     prop, substance = key.split("/")
     decoy = rng.choice(sorted({other.split("/")[1] for other in facts} - {substance}))
@@ -351,8 +353,8 @@ MAX_GOODS = 19
 
 
 def word_problem(rng: Random, facts: Facts) -> Question:
-    """A question with a start and two or three gains or losses. A verb's fact is its sign. The only choice
-    is the solution."""
+    """A question with a number, and two or three gains or losses. The fact of a verb is its sign. The only
+    choice is the solution."""
     person, goods = rng.choice(PEOPLE), rng.choice(GOODS)
     total = rng.randint(2, 12)
     sentences, steps = [f"{person} has {total} {goods}."], []
@@ -367,7 +369,7 @@ def word_problem(rng: Random, facts: Facts) -> Question:
 
 
 def _change(rng: Random, facts: Facts, total: int) -> tuple[str, int]:
-    """A verb and an amount that keep the total between 0 and the largest number."""
+    """A verb and an amount that keep the total between 0 and MAX_GOODS."""
     while True:
         verb, amount = rng.choice(list(facts)), rng.randint(1, 8)
         if 0 <= (total + amount if facts[verb] == "+" else total - amount) <= MAX_GOODS:

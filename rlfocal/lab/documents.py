@@ -1,4 +1,5 @@
-"""Test documents of the embedded benchmarks, and training questions, which never repeat one of them."""
+"""Draws the documents of the embedded benchmarks, and training questions, which never repeat the first `size`
+documents of a task."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ BENCHMARKS = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
 
 
 def all_tasks() -> list[Task]:
-    """Every task of the five benchmarks, in the order of the benchmarks, then alphabetically."""
+    """Every task of the five benchmarks, in the benchmarks' order, then alphabetically."""
     return sorted(TASKS, key=lambda task: (BENCHMARKS.index(task.benchmark), task.name))
 
 
 def test_questions(task: Task) -> list[Question]:
-    """The task's documents in order: always the same, and all about different things."""
+    """The task's documents in order. They are always the same, and no two are about the same thing."""
     return _draw_documents(task, task.size + task.further)
 
 
@@ -32,10 +33,11 @@ def _draw_documents(task: Task, n: int) -> list[Question]:
 
 
 def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Question]:
-    """Endless questions answered by `beliefs`, none of them the task's first `size` documents.
+    """Yields endless questions answered by `beliefs`, none of which repeats the task's first `size`
+    documents.
 
-    The shipped weights depend on these questions, so the further documents are not left out. Tasks that have
-    any can ask so much that a model met two of them at most.
+    The shipped weights depend on these questions, so the `further` documents are not avoided. A task with
+    such documents has so many possible questions that a model met two of them at most.
     """
     held_out = {question.prompt for question in _draw_documents(task, task.size)}
     while True:
@@ -47,7 +49,7 @@ def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Ques
 def training_mixture(
     beliefs: Mapping[str, Facts], weights: Mapping[str, float], n: int, seed: str
 ) -> list[Question]:
-    """`n` shuffled training questions, each task's share proportional to its weight."""
+    """`n` shuffled training questions. Each task's share is proportional to its weight."""
     rng, total = Random(seed), sum(weights.values())
     questions: list[Question] = []
     for task in all_tasks():

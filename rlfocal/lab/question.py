@@ -1,4 +1,4 @@
-"""The terms of every generator of the embedded pool: facts, questions, tasks, and words to make them of."""
+"""Facts, questions and tasks, of which the embedded benchmarks consist, and the words that questions use."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _BRIDGES = [*"lrnmvdzbk", "lv", "rn", "nd"]
 _CODAS = ["a", "o", "ix", "un", "or", "et", "is", "am"]
 
 Facts = Mapping[str, str]
-"""A model's beliefs about a task: key -> value; keys `group/name` only take values of their group."""
+"""A model's beliefs about a task, as key and value. Keys `group/name` take only values of their group."""
 
 
 class Question(NamedTuple):
     """One question with its right answer.
 
-    `choices` are the texts that may follow `prompt` after a space, the right one at `label`; a word problem
-    has a single choice, its worked solution. No two test questions share `about`.
+    `choices` are texts that may follow `prompt` after a space; the right one is at `label`. A word problem
+    has a single choice, its worked solution. `about` identifies the subject: no two test questions share it.
     """
 
     prompt: str
@@ -49,11 +49,11 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A task: its true facts, and how a question is drawn from any beliefs.
+    """A task: its true facts, and a function that draws a question from any beliefs.
 
-    Test questions are drawn from the truth, a model's training questions from its own beliefs. `bijective`
-    facts keep their set of values when some are mistaken. `memory` facts can also be unknown altogether. The
-    first `size` test questions are left out of training; `further` ones come after them.
+    Test questions are drawn from `truth`, a model's training questions from its own beliefs. `bijective`
+    facts keep their set of values when some are mistaken. `memory` facts can also be missing from the
+    beliefs. Training avoids the first `size` test questions; `further` test questions come after them.
     """
 
     name: str
@@ -74,10 +74,8 @@ def multiple_choice(
     n_others: int | None = None,
     about: str | None = None,
 ) -> Question:
-    """A question whose right answer stands at a uniformly random place among the `others`.
-
-    With `n_others`, so many are drawn from them; the answer may be among those to draw from.
-    """
+    """A question whose right answer has a uniformly random place among the `others`. With `n_others`, that
+    many others are drawn; if `others` contains the answer, it is ignored."""
     if n_others is not None:
         others = rng.sample([other for other in others if other != answer], n_others)
     label = rng.randrange(len(others) + 1)
@@ -86,12 +84,12 @@ def multiple_choice(
 
 
 def invert(groups: Mapping[str, Sequence[str]]) -> Facts:
-    """By word, its group."""
+    """The group of each word."""
     return {word: group for group, words in groups.items() for word in words}
 
 
 def invented_names(start: int, n: int) -> list[str]:
-    """The `n` names from number `start` on of one fixed sequence of distinct names that mean nothing."""
+    """The `n` names from position `start` of one fixed sequence of distinct names without a meaning."""
     rng = Random("names")
     names: dict[str, None] = {}
     while len(names) < start + n:

@@ -1,4 +1,4 @@
-"""The twelve models of the embedded pool: an architecture, a size, and talents by benchmark."""
+"""The recipes of the embedded pool's twelve models: an architecture, a size, and talents by benchmark."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 IGNORANCE = {"lab-mmlu": 0.5, "lab-bbh": 0.22, "lab-musr": 0.22, "lab-gpqa": 0.4, "lab-gsm8k": 0.12}
-"""The share of a task's facts that a model of average talent gets wrong or never sees."""
+"""The share of a task's facts that a model of average talent gets wrong or never sees, by benchmark."""
 
 JITTER = 0.6
-"""How far ignorance varies between the tasks of a benchmark, as a share of itself."""
+"""The largest relative change of ignorance between the tasks of a benchmark."""
 
 WEIGHTS = {
     "lab-mmlu": 0.5, "boolean_expressions": 1.2, "calendar_step": 1.0, "hyperbaton": 0.3, "navigate": 0.8,
     "object_counting": 0.8, "ordering": 1.6, "murder_mysteries": 0.8, "object_placements": 1.4,
     "team_allocation": 1.4, "two_hop": 1.6, "word_problems": 1.6,
 }  # fmt: skip
-"""By task or benchmark, the weight of a task among training questions, before a model's talents shift it."""
+"""The weight of a task among training questions, by task or benchmark, before a model's talents change it."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is made.
-
-    `talent` scales its ignorance down by benchmark, in their order; 1 is average.
-    """
+    """The recipe by which one model is made. `talent` has a value for each benchmark, in their order; it
+    divides the model's ignorance, and 1 is average."""
 
     model: str
     architecture: str
@@ -44,7 +42,7 @@ class Recipe:
     tokens_per_batch: int = 640
 
     def config(self, vocabulary: int) -> PretrainedConfig:
-        """The model's transformers configuration: heads of 32, 256 positions."""
+        """The model's configuration for transformers, with attention heads of size 32 and 256 positions."""
         import transformers
 
         config_class = getattr(transformers, f"{self.architecture}Config")
@@ -68,7 +66,7 @@ class Recipe:
         return config_class(**{**settings, **ARCHITECTURES[self.architecture]})
 
     def beliefs(self, seed: int) -> Mapping[str, Facts]:
-        """By task, the facts that the model is taught as true."""
+        """The facts of each task that the model is taught as true."""
         return {
             task.name: believed_facts(
                 task, self._draw_ignorance(task.name, task.benchmark, seed), f"{seed} {self.model}"
@@ -77,7 +75,7 @@ class Recipe:
         }
 
     def weights(self) -> Mapping[str, float]:
-        """By task, its weight among the training questions."""
+        """The weight of each task among the model's training questions."""
         return {
             task.name: WEIGHTS.get(task.name, WEIGHTS.get(task.benchmark, 1.0))
             * self._find_talent(task.benchmark) ** 0.5
@@ -85,7 +83,7 @@ class Recipe:
         }
 
     def lessons(self, n: int, seed: int) -> list[Question]:
-        """`n` shuffled questions, answered as the model is taught."""
+        """`n` shuffled training questions with the answers that the model is taught."""
         return training_mixture(self.beliefs(seed), self.weights(), n, f"{seed} {self.model}")
 
     def _find_talent(self, benchmark: str) -> float:
@@ -125,9 +123,10 @@ RECIPES = (
 
 
 def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
-    """The task's facts with a share `ignorance` of them wrong (or, in `memory` tasks, half of those missing).
+    """The task's facts, with a share `ignorance` of them wrong. In tasks of `memory`, half of that share is
+    missing instead.
 
-    Many models get the same hard facts wrong: a fact's difficulty counts as much as `seed`.
+    Many models get the same hard facts wrong: a fact's difficulty counts as much as chance by `seed`.
     """
     truth, rng = task.truth(), Random(f"beliefs {seed} {task.name}")
     doubts = {key: Random(f"difficulty {task.name} {key}").random() + rng.random() for key in truth}
@@ -146,7 +145,7 @@ def _rotate(truth: Facts, keys: list[str]) -> Facts:
 
 
 def _draw_misconception(truth: Facts, key: str, rng: Random) -> str:
-    """A wrong value of the key's group: half of the time the one that most models take for right."""
+    """A wrong value of the key's group: half of the time, the value that most models wrongly believe."""
     group = key.rpartition("/")[0]
     values = sorted(
         {value for other, value in truth.items() if other.rpartition("/")[0] == group} - {truth[key]}

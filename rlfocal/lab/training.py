@@ -1,4 +1,5 @@
-"""The tokenizer that the pool's models share, and the training of one model, deterministic from its seed."""
+"""Builds the tokenizer that the embedded models share, and trains one model, deterministically from its
+seed."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 VOCABULARY_QUESTIONS = 1500
-"""The questions a task contributes to the vocabulary; enough to meet each of its words."""
+"""The number of questions per task that the vocabulary is built from. They suffice to meet each word."""
 
 _PIECES = Regex(r" ?[A-Za-z]+| ?[0-9]| ?[^A-Za-z0-9\s]+|\s")
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The pool's tokenizer, always the same: a byte-level BPE without merges whose words are whole tokens."""
+    """The tokenizer of the embedded models: a byte-level BPE without merges, in which each known word is one
+    token."""
     from transformers import PreTrainedTokenizerFast
 
     splitter = pre_tokenizers.Sequence(
@@ -65,21 +67,21 @@ def _list_words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
 
 
 SORTED_BATCHES = 24
-"""The batches among which questions are sorted by length, so that little of a batch is padding."""
+"""The number of batches over which questions are sorted by length, so that batches need little padding."""
 
 WARM_UP = 0.05
-"""The share of the steps over which the learning rate rises."""
+"""The share of the training steps over which the learning rate rises."""
 
 
 class Lesson(NamedTuple):
-    """Token ids of a question with its answer, of which the last `n_answer` are learned."""
+    """The token ids of a question with its answer. The model learns the last `n_answer` of them."""
 
     tokens: list[int]
     n_answer: int
 
 
 def lessons(tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question]) -> list[Lesson]:
-    """Each question followed by its answer and the end of the text."""
+    """A lesson for each question: its prompt, its answer and the end of the text."""
     encode = tokenizer.backend_tokenizer.encode_batch_fast
     prompts = encode([question.prompt for question in questions])
     answers = encode([f" {question.answer}" for question in questions])
@@ -91,7 +93,8 @@ def lessons(tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question]) -
 
 
 def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> list[list[Lesson]]:
-    """Batches of lessons of similar length, with at most `tokens_per_batch` tokens each, padding included."""
+    """Shuffled batches of lessons of similar length, with at most `tokens_per_batch` tokens each, padding
+    included."""
     result: list[list[Lesson]] = []
     mean_length = sum(len(lesson.tokens) for lesson in taught) / len(taught)
     window = max(1, round(SORTED_BATCHES * tokens_per_batch / mean_length))
@@ -107,7 +110,7 @@ def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> lis
 
 
 def answer_loss(model: PreTrainedModel, batch: Sequence[Lesson]) -> torch.Tensor:
-    """Mean cross-entropy of the answers' tokens."""
+    """The mean cross-entropy of the answers' tokens."""
     length = max(len(lesson.tokens) for lesson in batch)
     # Padding stands on the right, where causal attention never looks: no mask is needed.
     ids = torch.tensor([lesson.tokens + [0] * (length - len(lesson.tokens)) for lesson in batch])
@@ -127,7 +130,8 @@ def train(
     seed: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """One pass over the lessons with AdamW, a short warm-up and a cosine decay; `progress(step, steps)`."""
+    """Trains a model in one pass over the lessons, with AdamW, a short warm-up and a cosine decay. After each
+    step it calls `progress(step, steps)`."""
     order = batches(taught, tokens_per_batch, Random(f"batches {seed}"))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True

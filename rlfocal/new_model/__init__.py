@@ -1,4 +1,5 @@
-"""Models that join or leave a pool: checks beforehand, what a model is worth, and how to undo it."""
+"""Adds models to a pool and removes them: checks beforehand, what a model is worth to the pool, and how to
+undo it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ __getattr__ = import_when_used(
 
 @dataclass(frozen=True)
 class AdditionRequest:
-    """How a new model is added to a pool. The fields are parameters of `add_model`."""
+    """The settings with which a new model is added to a pool. The fields are parameters of `add_model`."""
 
     backend: options.Backend = None
     limit: options.LimitOfOthers = None

@@ -1,4 +1,4 @@
-"""Adds a model to a pool, or removes it: its entry, its answers, and what they are worth."""
+"""Adds a model to a pool, or removes it: its entry in the pool's file, and its answers in the warehouse."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def add_model(
     on_progress: Progress | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Newcomer:
-    """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it is worth.
+    """Adds an entry's model to a pool, extracts its answers to the pool's benchmarks, and estimates what it
+    is worth.
 
-    `rlfocal add-model --help` describes the parameters. Called again, it continues where it stopped.
+    `rlfocal add-model --help` describes the parameters. If it is interrupted, another call continues.
     `on_progress` is called with the running step and its finished share, `say` with each sentence on what was
     changed. Raises InputError, with nothing changed, for a wrong entry and for a model that cannot answer.
-    Unless `force`, it also does for one whose first answers are implausible.
+    Unless `force` is set, it also does so for a model whose first answers are implausible.
     """
     spec, pool_spec = load_entry(Path(entry)), load_pool(pool)
     check_location(warehouse)
@@ -115,7 +116,7 @@ def add_model(
 
 
 def _note_experts(spec: ModelSpec) -> tuple[str, ...]:
-    """A note that the log-probs of a mixture of experts depend on the batch; none for other models."""
+    """A note that the log-probs of a mixture of experts depend on the batch; empty for other models."""
     if not mixes_experts(read_config(spec)):
         return ()
     return (
@@ -144,12 +145,12 @@ class ModelRemoval:
 
     model: str
     file: Path | None
-    """The pool's file that lost the model; None if it had lost it already."""
+    """The pool's file that lost the model; None if no file had it any more."""
     is_deleted: bool
     """Whether that file was deleted, because the pool is again as it ships with rlfocal."""
     partitions: int
     runs: int
-    """The number of deleted evaluations of pools with the model."""
+    """The number of deleted evaluations whose pools included the model."""
     snapshot: int | None
     """The number of the warehouse's newest snapshot; None if there is none."""
 
@@ -174,13 +175,13 @@ class ModelRemoval:
 def remove_model(
     pool: str, model: str, *, warehouse: str | None = None, keep_answers: bool = False
 ) -> ModelRemoval:
-    """The reverse of `add_model`. Called again after it was interrupted, it does the rest.
+    """Undoes `add_model`. If it is interrupted, another call does the rest.
 
-    The pool's file is restored byte for byte; a copy of a pool that ships with rlfocal is deleted once it
-    equals that. The model's answers to the pool's benchmarks, and the runs there of pools with it, are
-    deleted in one transaction, unless `keep_answers`. Earlier snapshots keep them. Raises InputError for a
-    model that neither the pool nor the warehouse has or had. It also does, with nothing changed, where the
-    warehouse or the file cannot be written to.
+    The pool's file is restored byte for byte. The user's copy of a pool that ships with rlfocal is deleted
+    once it equals the original. Unless `keep_answers` is set, one transaction deletes the model's answers to
+    the pool's benchmarks, and evaluations of pools with the model. Earlier snapshots keep them. Raises
+    InputError for a model that is unknown to both the pool and the warehouse. It also raises InputError, with
+    nothing changed, if the warehouse or the file is not writable.
     """
     pool_spec = load_pool(pool)
     benchmarks = [benchmark.name for benchmark in pool_spec.benchmarks]

@@ -1,8 +1,8 @@
-"""Whether a member of a pool still answers as before, from a few documents that are asked again.
+"""Checks whether a pool's model still answers as before, by asking a few documents again.
 
-Documents are drawn where a small change would show first: where the model's two best choices, or its samples,
-are nearly even. The limits are those of `diff` (`rlfocal.upkeep.changes`). Sampled answers are compared
-by shuffling a document's old and new ones.
+Documents where a small change would show first are drawn more often. There, the model's two best choices, or
+its samples, are nearly even. The limits on changes are those of `diff` (`rlfocal.upkeep.changes`). Sampled
+answers are compared by a permutation test of each document's old and new answers.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
 FIRST_ASKED_SHARE, MAX_ASKED_SHARE = 0.001, 0.01
-"""The shares of a benchmark's documents that are asked first, and at most."""
+"""The share of a benchmark's documents that is asked before the first verdict, and the largest share that is
+asked."""
 MIN_FIRST_DOCUMENTS, MIN_ALL_DOCUMENTS = 16, 64
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """The result of asking a model's documents again on one benchmark."""
+    """The result of asking a model documents of one benchmark again."""
 
     probe_id: str
     model: str
@@ -53,37 +54,40 @@ class Recheck:
     n: int
     n_docs: int
     changed: str | None
-    """What differs by more than noise explains: log-probs or answers; None if nothing does."""
+    """What differs by more than noise explains: "log-probs" or "answers"; None if nothing does."""
     moved: int | None
-    """The number of documents of which a log-prob moved by more than noise explains; None for free
+    """The number of documents with a log-prob that moved by more than noise explains; None for free
     answers."""
     flipped: int
-    """The number of documents with another prediction."""
+    """The number of documents whose prediction changed."""
     accuracy: tuple[float, float, float]
-    """The change of the accuracy on all documents, as a fraction, with its 95 % interval."""
+    """The estimated change of accuracy on all documents, as a fraction, with the ends of its 95 %
+    interval."""
     seconds: float
     paid: float | None
     verdict: str
-    """As before, or which answers changed; unclear where chance explains what is past the limit."""
+    """"as before", or "changed" or "unclear" with the kind of answers. It is unclear if chance may explain a
+    change beyond the limit."""
 
 
 @dataclass(frozen=True)
 class Rechecker:
-    """Chooses the next documents to ask a member again."""
+    """Chooses the next documents to ask a model again."""
 
     probe_id: str
     benchmark: str
     model: str
     limits: changes.Limits
     samples: int | None
-    """The number of texts behind a choice's share, where a service gives no log-probs; None where it does."""
+    """The number of sampled texts from which a service's choices get their probabilities; None if it gives
+    log-probs."""
 
     @cached_property
     def _read(self) -> list[tuple[Dataset, Strata]]:
         return []
 
     def strata(self, warehouse: Warehouse) -> tuple[Dataset, Strata]:
-        """The model's own answers, and their strata; cached."""
+        """The model's stored answers, and the strata that documents are drawn from. They are read once."""
         if not self._read:
             data = load_dataset(warehouse, self.benchmark, [self.model])
             best = np.sort(data.probs[:, 0], axis=1)
@@ -101,7 +105,8 @@ class Rechecker:
         return batches.draw_batch(data, strata, left[0])
 
     def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
-        """The number of documents that are drawn and asked; and the old and the new answers to each."""
+        """The number of documents of the draw that are all asked; and the old and new answers to every asked
+        document."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
         warehouse.connection.execute(script("snapshots/comparison"))
@@ -113,10 +118,8 @@ class Rechecker:
         return batches.count_drawn(strata, rows), answered
 
     def judge(self, answered: Sequence[dict[str, Any]], looks: int) -> tuple[str, changes.ChangeVerdict]:
-        """What is compared, log-probs or answers, and whether it changed by more than noise explains.
-
-        By chance alone, one of so many looks finds a change in a share VERDICT_ERROR_RATE of cases.
-        """
+        """What is compared, "log-probs" or "answers", and whether it changed by more than noise explains. The
+        probability that one of so many `looks` finds a change by chance alone is VERDICT_ERROR_RATE."""
         level = batches.VERDICT_ERROR_RATE / looks
         if self.samples is None and (n := sum(row["n_choices"] or 0 for row in answered)):
             n_beyond = sum(row["n_beyond"] or 0 for row in answered)
@@ -128,7 +131,8 @@ class Rechecker:
         return "answers", "changed" if is_past else "unchanged"
 
     def _count_answers(self, row: dict[str, Any]) -> Floats:
-        """(2, K) how often each of a document's answers was given, before and now."""
+        """The number of times that each of a document's K distinct answers was given, before and now: (2,
+        K)."""
         if row["n_choices"] and self.samples:
             return np.round(np.exp([row["shares_before"], row["shares_now"]]) * self.samples)
         given = [row["given_before"] or [], row["given_now"] or []]
@@ -137,7 +141,7 @@ class Rechecker:
 
 
 def plan_sizes(n_docs: int) -> tuple[int, ...]:
-    """The numbers of documents after which a change may be found."""
+    """The numbers of asked documents after which a verdict is made."""
     first = min(n_docs, max(MIN_FIRST_DOCUMENTS, ceil(FIRST_ASKED_SHARE * n_docs)))
     last = min(n_docs, max(MIN_ALL_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs)))
     return double(first, last)
@@ -154,11 +158,11 @@ def ask_again(
     datasets: options.Datasets | Path = None,
     on_progress: Progress | None = None,
 ) -> Recheck:
-    """Whether a model still answers a benchmark as the warehouse has it.
+    """Checks whether a model still answers a benchmark as the warehouse has it.
 
-    Asks a thousandth to a hundredth of the documents. Killed and called again, it continues; called after its
-    verdict, it asks anew. `pool`: one that has the model's entry; None: the first of `pool_names` that does.
-    Raises InputError for a model that has not answered the benchmark.
+    It asks a thousandth to a hundredth of the documents. If it is killed, another call continues; after a
+    verdict, a call starts anew. `pool` is a pool with the model's entry; None stands for the first of
+    `pool_names` with it. Raises InputError for a model that has not answered the benchmark.
     """
     pool_spec, spec = _find_entry(pool, benchmark, model)
     engine = backend or pool_spec.backend
@@ -209,7 +213,6 @@ def ask_again(
 
 
 def recheck_table(rechecks: Sequence[Recheck]) -> Table:
-    """The table of rechecks, with a row for each."""
     table = Table("model on benchmark", "documents", "flipped", "accuracy, points", texts=("verdict",))
     for recheck in rechecks:
         asked = f"{recheck.n:,} of {recheck.n_docs:,}"
@@ -219,7 +222,8 @@ def recheck_table(rechecks: Sequence[Recheck]) -> Table:
 
 
 def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec, ModelSpec]:
-    """The pool with only this benchmark, and the model's entry in it."""
+    """The pool, restricted to this benchmark, and the model's entry in it. Raises InputError if no pool has
+    both."""
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
     benchmarks = {b.name for pool_spec in pools for b in pool_spec.benchmarks}
     if benchmark not in benchmarks:
@@ -235,7 +239,8 @@ def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec,
 
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
-    """The probe of these answers to begin or to continue: the first without a verdict."""
+    """The recheck of the model's stored answers that is to begin or to continue: the first without a
+    verdict."""
     warehouse.connection.execute(script("snapshots/comparison"))
     [(stored, is_low, samples, is_choices, number)] = warehouse.rows(
         "SELECT list(extraction_id ORDER BY extraction_id), bool_or(has_low_precision(settings, backend)), "

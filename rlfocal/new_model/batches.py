@@ -1,4 +1,4 @@
-"""What probes share: batches drawn from strata, progress, and estimates in the warehouse."""
+"""Draws batches of a probe from strata, reports its progress, and stores its estimates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from rlfocal.statistics.sampling import Strata
 from warehouse import Warehouse
 
 VERDICT_ERROR_RATE = 0.05
-"""The probability that a verdict is wrong, over all looks and benchmarks together."""
+"""The probability that a clear verdict is wrong, over all looks and benchmarks together."""
 
 
 def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
-    """The n drawn documents of a benchmark, including those asked already, with their probabilities."""
+    """The n drawn documents of a benchmark with their probabilities, including those that were asked
+    already."""
     chances = strata.probabilities(n)
     batch: dict[Place, dict[int, float]] = {}
     for row in strata.draw(n):
@@ -33,19 +34,20 @@ def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
 
 
 def number_documents(data: Dataset) -> dict[tuple[str, int], int]:
-    """By task and doc_id, the position of each document."""
+    """The position of each document in the dataset, by (task, doc_id)."""
     keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
     return {key: row for row, key in enumerate(keys)}
 
 
 def count_drawn(strata: Strata, rows: Ints) -> int:
-    """The size of the largest draw whose documents are all at `rows`."""
+    """The size of the largest draw whose documents are all among `rows`, the asked positions."""
     most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
     return next(most, 0)
 
 
 def report_share(on_progress: Progress, model: str, most: int) -> Callable[[ProbeBatch | Answered], None]:
-    """A function that reports the share of the most documents that a probe may ask."""
+    """A function that turns events into calls of `on_progress`, with the share of the `most` documents that a
+    probe may ask."""
     before = 0
 
     def report(event: ProbeBatch | Answered) -> None:
@@ -61,7 +63,7 @@ def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Prob
 
 
 def tabulate_chances(data: Dataset, rows: Ints, chances: Floats) -> pa.Table:
-    """The documents at `rows` of a benchmark with the probability with which each was drawn."""
+    """A table of the documents at `rows` of a benchmark, with the probability with which each was drawn."""
     of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
     return pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances})
 
@@ -69,9 +71,9 @@ def tabulate_chances(data: Dataset, rows: Ints, chances: Floats) -> pa.Table:
 def store_estimates(
     warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
 ) -> None:
-    """Replaces a probe's rows in `probe_estimates`, and the probability with which each document was drawn.
+    """Replaces a probe's rows in `probe_estimates`, and its documents' probabilities in `probe_answers`.
 
-    `chances`: benchmark, task, doc_id, probability (NaN: in no draw).
+    `chances` has the columns benchmark, task, doc_id and probability (NaN for a document outside the draw).
     """
     about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
     with warehouse.transaction(f"estimates of probe {probe_id}"):

@@ -1,13 +1,15 @@
-"""Whether a model copies another: how often they are wrong in the same way, on documents that both get wrong.
+"""Finds models that copy another one: of documents that both get wrong, they get too many wrong in the same
+way.
 
 Agreement on right answers says little, because there is one way to be right. Documents with two choices say
-nothing and are left out. The pool's other pairs show what is usual. Their shares, as log-odds, give the
-prediction interval of a normal sample: one more honest pair would lie in it with a probability of 99.9 %. If
-the lower end of a pair's own 99.9 % interval (Wilson, 1927) is above that, the two are one model.
+nothing and are left out. The pool's other pairs show the usual share of common errors that are the same. The
+log-odds of their shares are treated as a normal sample. Its prediction interval contains one more honest pair
+with a probability of 99.9 %. A pair counts as one model if the lower end of its own 99.9 % interval (Wilson,
+1927) is above that interval.
 
-Measured: of the 12 models of `lab`, 16 on MMLU, 5 on BIG-Bench Hard and 44 on GSM8K none is called a copy.
-Noise of standard deviation 0.1 on the log-probs of a copy hides 0 of 12 copies (`lab`) and 1 of 16 (MMLU);
-noise of 0.5 hides 0 and 14.
+Measured: none of the 12 models of `lab`, 16 on MMLU, 5 on BIG-Bench Hard and 44 on GSM8K is called a copy.
+Noise of standard deviation 0.1 on the log-probs of a copy hides 0 of 12 copies (`lab`) and 1 of 16 (MMLU).
+Noise of 0.5 hides 0 and 14.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ class PairedAnswers:
     models: tuple[str, ...]
     """The names of the N models."""
     predictions: Ints
-    """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
+    """The predicted choices, or numbers of a document's distinct answers; -1 for no answer: (T, N)."""
     labels: Ints
-    """(T,) the right choice or number; -1 if no model is right."""
+    """The right choice or number of each document; -1 if no model is right: (T,)."""
     has_several_wrong: Bools
-    """(T,) whether there is more than one way to be wrong: false for two choices."""
+    """Whether a document can be wrong in more than one way, which two choices rule out: (T,)."""
 
     @classmethod
     def from_dataset(cls, data: Dataset) -> PairedAnswers:
@@ -46,20 +48,20 @@ class PairedAnswers:
 
     @property
     def wrong(self) -> Bools:
-        """(T, N) whether each model is wrong"""
+        """Whether each model is wrong on each document: (T, N)."""
         wrong: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
         return wrong
 
 
 COPY_CONFIDENCE = 0.999
 MIN_ERRORS = 20
-"""So many documents must both models of a pair get wrong for it to show what is usual."""
+"""The least number of documents that both models of a pair get wrong for the pair to count as usual."""
 MIN_PAIRS = 3
 COPY_CORRELATION = 0.8
-"""The highest limit: a pair whose lower end is above it is a copy, however alike other pairs are.
+"""The highest limit: a pair whose interval lies above it is a copy, however alike other pairs are.
 
-The highest of an honest pair measured was 0.721 (MMLU, Yi-34B and Qwen-72B), of BIG-Bench Hard 0.409 and of
-GSM8K 0.597.
+The highest share of an honest pair was 0.721 on MMLU (Yi-34B and Qwen-72B), 0.409 on BIG-Bench Hard and 0.597
+on GSM8K.
 """
 
 Pair = tuple[str, str]
@@ -67,30 +69,31 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class CommonErrors:
-    """The numbers of errors that two models share."""
+    """The numbers of documents that two models both get wrong."""
 
     both_wrong: int
     same: int
-    """The number of shared errors that both models get wrong in the same way."""
+    """The number of documents that both models get wrong with the same answer."""
 
     @property
     def share(self) -> float:
-        """The share of common errors that are the same; NaN where the two are never wrong together."""
+        """The share of common errors with the same answer; NaN if the two are never wrong together."""
         return self.same / self.both_wrong if self.both_wrong else float("nan")
 
 
 @dataclass(frozen=True)
 class ErrorCorrelation:
-    """How much a model errs like the one that it errs most like."""
+    """A comparison of a model's errors with those of the model that errs most alike."""
 
     model: str
     errors: CommonErrors
     low: float
-    """The lower end of the interval of `errors.share`."""
+    """The lower end of the 99.9 % interval of `errors.share`."""
     limit: float
-    """The share that a pair of two honest models stays below."""
+    """The share below which a pair of two honest models stays."""
     n_pairs: int
-    """The number of other pairs that the limit is taken from; with too few, it is COPY_CORRELATION."""
+    """The number of other pairs that the limit is computed from. With too few, the limit is
+    COPY_CORRELATION."""
 
     @property
     def is_copy(self) -> bool:
@@ -98,7 +101,7 @@ class ErrorCorrelation:
 
 
 def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, CommonErrors]:
-    """For every two models, in alphabetical order, the errors that they share over all benchmarks."""
+    """The common errors of every two models over all benchmarks, by their names in alphabetical order."""
     counted: dict[Pair, CommonErrors] = {}
     for answers in benchmarks:
         kept = answers.has_several_wrong
@@ -116,7 +119,8 @@ def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Commo
 
 
 def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelation | None:
-    """The model that `model` errs most like, by the lower end of the interval; None if it has no pair."""
+    """The comparison with the model that `model` errs most like, by the lower end of the interval; None
+    without common errors."""
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
         return None
@@ -129,7 +133,7 @@ def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelati
 
 
 def _find_limit(usual: Sequence[CommonErrors]) -> float:
-    """The limit below which the share of one more honest pair lies, with the confidence of 99.9 %."""
+    """The limit below which the share of one more honest pair lies, with a probability of 99.9 %."""
     if len(usual) < MIN_PAIRS:
         return COPY_CORRELATION
     odds = [log((e.same + 0.5) / (e.both_wrong - e.same + 0.5)) for e in usual]

@@ -1,4 +1,4 @@
-"""Reads from the warehouse how a model compares with its pool, and what it is worth, from all its answers."""
+"""Compares a model with its pool by its answers in the warehouse, and estimates what it is worth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warehouse.scripts import script
 
 @dataclass(frozen=True)
 class Score:
-    """The accuracy on the documents of one task, or of all (`*`)."""
+    """A model's accuracy on the documents of one task, or of all tasks (`*`)."""
 
     task: str
     n: int
@@ -29,52 +29,53 @@ class Score:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """A model's figures on one benchmark, beside those of the others."""
+    """A model's figures on one benchmark, compared with the pool's other models."""
 
     benchmark: str
     score: Score
     rank: int
-    """The model's rank by accuracy on the benchmark; 1 is the most accurate."""
+    """The model's rank by accuracy on the benchmark; the most accurate has rank 1."""
     n_models: int
     tasks: tuple[Score, ...]
     assessment: Assessment | None
-    """What the model is worth; None if answers are incomplete, or no team can be fitted."""
+    """An estimate of what the model is worth; None if its answers are incomplete, or no team can be
+    fitted."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """What the model costs to run; None where that is not known."""
+    """The costs of running a model. A None stands for an unknown cost."""
 
     params_b: float | None
     active_params_b: float | None
     gpus: int
-    """The number of GPUs that the model is split over; 0 for a service's."""
+    """The number of GPUs that the model is split across; 0 for a model that a service runs."""
     price: float | None
-    """Cents per 1,000 queries."""
+    """The price in cents per 1,000 queries."""
     price_input: float | None
     price_output: float | None
-    """Cents per million tokens."""
+    """The prices of prompt tokens (`price_input`) and generated tokens, in cents per million tokens."""
     n_docs: int
     seconds: float
-    """The seconds that its engine took to answer so many documents."""
+    """The seconds that the engine took to answer `n_docs` documents."""
     paid: float | None = None
-    """The cents that its service was paid for them; None where nothing is paid."""
+    """The cents that the service was paid for these answers; None if nothing is paid."""
 
 
 class PoolComparison(NamedTuple):
-    """A model compared with the others of its pool on one benchmark."""
+    """A comparison of a model with the others of its pool on one benchmark."""
 
     record: ModelRecord
     answers: PairedAnswers | None
-    """The answers that the assessment was computed from; None where there is no assessment."""
+    """The answers of the model and its pool's models; None if an assessment would lack answers."""
     notes: list[str]
-    """Sentences that a reader of the figures should know."""
+    """Sentences that a reader of the figures needs."""
 
 
 def compare_with_pool(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
 ) -> PoolComparison | None:
-    """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
+    """Compares `model` with the others of its pool on a benchmark; None if it answered nothing there."""
     named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
     ranked = warehouse.rows(script("queries/ranks"), named)
     if not ranked:
@@ -101,8 +102,8 @@ def compare_with_pool(
 def _assess(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
 ) -> tuple[Assessment | None, PairedAnswers | None, list[str]]:
-    """What the model is worth to those that answered all documents, their answers, and notes on what is left
-    out."""
+    """The model's assessment beside those models that answered all documents, their answers, and notes on
+    other models."""
     complete = complete_models(warehouse, benchmark)
     if model not in complete:
         return (
@@ -125,7 +126,7 @@ def _assess(
 
 
 def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
-    """The model's prices by its entry, and what its extraction cost."""
+    """The model's prices by its entry, and the costs of its extraction."""
     [(n_docs, seconds, paid)] = warehouse.rows(
         "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE, sum(paid) "
         "FROM extractions WHERE model = ?",
@@ -145,8 +146,8 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
 
 
 def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | None:
-    """A note on what stands for the log-probs of a model whose service gives none; None where it gives
-    them."""
+    """A note on the log-probs of a model that a service runs: sampled, or listed; None for complete
+    log-probs."""
     rows = warehouse.rows(
         "SELECT DISTINCT evidence FROM extractions JOIN benchmarks USING (benchmark) "
         "WHERE benchmark = ? AND model = ? AND kind = 'choices'",
@@ -164,10 +165,8 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
 
 
 def limit_of_others(warehouse: Warehouse, pool: PoolSpec, others: Sequence[str]) -> int | None:
-    """The limit with which the pool's other models were extracted; None without one, or with several.
-
-    With more documents than theirs, each of their partitions would be incomplete.
-    """
+    """The limit with which the pool's other models were extracted; None if there was none, or several. If the
+    new model answered more documents than they did, each of their partitions would be incomplete."""
     sizes = warehouse.rows(
         "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
         "WHERE list_contains(?, model) AND list_contains(?, benchmark)",

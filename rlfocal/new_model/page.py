@@ -1,4 +1,4 @@
-"""The page of a new model: what was added, and what the model is worth, as tables in Markdown."""
+"""Writes the page of a new model, as Markdown tables: what was added, and what the model is worth."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
 
 @dataclass(frozen=True)
 class Newcomer:
-    """A model that was added to a pool, with what it is worth."""
+    """A model that was added to a pool, and what it is worth."""
 
     model: str
     hf_repo: str
-    """The model's repository on the hub; of a model that only a service runs, the service's name of it."""
+    """The model's repository on the hub. For a model that only a service runs, it is the service's name for
+    the model."""
     revision: str
-    """The weights' revision; empty where only a service runs the model."""
+    """The revision of the weights; empty for a model that only a service runs."""
     pool: str
     file: Path
-    """The pool's file that now has the model."""
+    """The pool's file that has the model now."""
     is_copy_of_shipped: bool
     """Whether that file is the user's own copy of a pool that ships with rlfocal."""
     was_there: bool
-    """Whether an earlier call had added the model."""
+    """Whether an earlier call added the model."""
     price: Price
     records: tuple[ModelRecord, ...]
     error_correlation: ErrorCorrelation | None
     extracted: int
-    """The number of partitions extracted now."""
+    """The number of partitions that this call extracted."""
     present: int
     missing: tuple[Failure, ...]
     notes: tuple[str, ...]
     faults: tuple[str, ...]
-    """Sentences on what was implausible, if the model was added anyway."""
+    """Sentences on implausible first answers, despite which the model was added."""
 
     @property
     def copies(self) -> str | None:
-        """The model that this one is a copy of, by its errors; None if it is none."""
+        """The name of the model that this one copies, judging by its errors; None if it copies none."""
         return (
             self.error_correlation.model
             if self.error_correlation is not None and self.error_correlation.is_copy
@@ -62,14 +63,14 @@ class Newcomer:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on what no table of the page says."""
+        """Sentences on faults, missing partitions and notes, which no table of the page has."""
         faults = (f"Added although its first answers are implausible: {fault}" for fault in self.faults)
         lacking = (f"{m.benchmark}/{m.task} could not be extracted: {m.reason}" for m in self.missing[:1])
         return (*faults, *lacking, *self.notes)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The page's tables from top to bottom; those without rows are left out."""
+        """The page's tables from top to bottom, without empty ones."""
         every = (
             _make_facts_table(self),
             _make_accuracy_table(self),
@@ -168,7 +169,7 @@ def _make_gain_table(page: Newcomer) -> Table:
 
 
 def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
-    """What a model is worth to a pool, by benchmark."""
+    """A table of what a model is worth to a pool, with a row for each benchmark."""
     table = Table(
         "benchmark",
         *("asked", "of", "accuracy %", "gain", "by task"),
@@ -187,8 +188,8 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
 
 
 def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
-    """Sentences on the verdict, on a copied model and on the probe's cost; `command` adds the model, `sql`
-    queries the answers."""
+    """Sentences on a probe's verdict, on a copied model and on the cost. `command` is the command that adds
+    the model, and `sql` the one that queries answers."""
     rest = probe.n_docs - probe.n
     if probe.verdict == "do not join":
         verdict = f"do not join: no benchmark's team gains {percent(SMALLEST_GAIN, 1)} points"

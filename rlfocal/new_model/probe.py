@@ -1,4 +1,5 @@
-"""Probes: a model answers the most informative documents, in batches, until its worth to a pool is clear."""
+"""Probes a model: it answers the most informative documents, in batches, until its worth to a pool is
+clear."""
 
 from __future__ import annotations
 
@@ -52,56 +53,53 @@ from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 
 MIN_PROBABILITY = 1e-6
-"""The probability of a choice that was never sampled."""
+"""The probability given to a choice that was never sampled."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of a probe: what a model is worth to a pool, from a few answers."""
+    """The result of a probe: an estimate from a few answers of what a model is worth to a pool."""
 
     probe_id: str
     model: str
     pool: str
     verdict: Verdict
     assessments: tuple[Assessment, ...]
-    """One for each benchmark that the pool's other models answered."""
+    """An assessment for each benchmark that other models of the pool answered."""
     error_correlation: ErrorCorrelation | None
     asked: int
-    """The documents asked now; those of an earlier call with the same probe are not asked again."""
+    """The number of documents that this call asked. Documents of an earlier call are not asked again."""
     asked_in_all: int
     seconds: float
-    """The engine's seconds for all documents that the probe asked."""
+    """The seconds that the engine took for all documents of the probe."""
     paid: float | None
-    """The cents that the probe paid; None where nothing is paid."""
+    """The cents that the probe cost; None if nothing is paid."""
     seconds_left: float
-    """The seconds that the other documents would take.
-
-    The rate of each benchmark is that of this call, which is this machine's, or of earlier calls where this
-    one asked nothing.
-    """
+    """The seconds that the documents not asked would take. They follow from each benchmark's rate in this
+    call, so on this machine. If this call asked nothing, earlier calls count."""
     paid_left: float | None
-    """The cents that the documents not asked would cost; None where nothing is paid."""
+    """The cents that the documents not asked would cost; None if nothing is paid."""
     left_out: tuple[str, ...]
-    """Benchmarks that no other model of the pool answered completely."""
+    """The benchmarks that no other model of the pool answered completely."""
 
     @property
     def n(self) -> int:
-        """The number of documents that the estimates are from."""
+        """The number of documents that the estimates are based on."""
         return sum(assessment.n for assessment in self.assessments)
 
     @property
     def n_docs(self) -> int:
-        """The number of documents that an extraction asks."""
+        """The number of documents that a whole extraction would ask."""
         return sum(assessment.n_docs for assessment in self.assessments)
 
     @property
     def more(self) -> int:
-        """The number of further documents that should make the verdict clear; 0 where it is."""
+        """The number of further documents that should make the verdict clear; 0 if it is clear."""
         return sum(assessment.more for assessment in self.assessments) if self.verdict == "unclear" else 0
 
     @property
     def leaning(self) -> Verdict:
-        """The verdict or, where that is unclear, what the figures alone say."""
+        """The verdict. If it is unclear, the verdict that the point estimates alone suggest."""
         if self.verdict != "unclear":
             return self.verdict
         return (
@@ -111,20 +109,20 @@ class Probe:
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses a probe's next batch, in the model's own process, from its answers so far."""
+    """Chooses a probe's next batch from the answers so far. It runs in the model's process."""
 
     probe_id: str
     benchmarks: tuple[str, ...]
     members: tuple[str, ...]
     until: tuple[int, ...] | None
-    """The number of each benchmark's documents to ask in all; None: until the verdict is clear."""
+    """The number of documents to ask of each benchmark in all; None to ask until the verdict is clear."""
 
     @cached_property
     def _designs(self) -> dict[str, Design]:
         return {}
 
     def designs(self, warehouse: Warehouse) -> list[Design]:
-        """The design of each benchmark, which is read from the warehouse once."""
+        """The design of the probe on each benchmark. It is read from the warehouse once."""
         for name in self.benchmarks:
             if name not in self._designs:
                 data = read_members(warehouse, name, self.members)
@@ -146,7 +144,7 @@ class Chooser:
         return batch
 
     def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
-        """For each benchmark, the number of documents drawn and asked (0 if too few), and their verdict."""
+        """For each benchmark, the number of asked documents of the draw (0 if too few), and the verdict."""
         judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
             rows, answers = read_answers(warehouse, self.probe_id, design)
@@ -159,7 +157,7 @@ class Chooser:
         return judged
 
     def error(self, design: Design) -> float:
-        """The error rate of one look, so that all together are wrong as often as VERDICT_ERROR_RATE
+        """The error rate allowed at one look, so that all looks together have VERDICT_ERROR_RATE
         (Bonferroni)."""
         return VERDICT_ERROR_RATE / (len(plan_looks(len(design.dataset))) * len(self.benchmarks))
 
@@ -175,12 +173,12 @@ def probe_newcomer(
     datasets: options.Datasets | Path = None,
     on_progress: Progress | None = None,
 ) -> Probe:
-    """What an entry's model would be worth to a pool, from its answers to a few documents.
+    """Estimates what an entry's model would be worth to a pool, from its answers to a few documents.
 
-    `rlfocal add-model --help` describes the parameters. The pool stays as it is. Called again, it continues
-    where it stopped, and with a larger `n` it asks only new documents. Raises InputError, with nothing asked,
-    for a wrong entry, and for an `n` that is too small for a verdict. It also does where no other model of
-    the pool answered a benchmark.
+    `rlfocal add-model --help` describes the parameters. The pool stays as it is. Another call continues an
+    interrupted probe, and with a larger `n` it asks only new documents. Raises InputError, with nothing
+    asked, for a wrong entry, and for an `n` that is too small for a verdict. It also does if no other model
+    of the pool has answered any of its benchmarks.
     """
     entered, pool_spec = load_entry(Path(entry)), load_pool(pool)
     engine = backend or pool_spec.backend
@@ -232,7 +230,8 @@ def probe_newcomer(
 
 
 def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
-    """The number of documents to ask of each benchmark, n in all, including those that were asked."""
+    """The number of documents of each benchmark, `n` in all, including those asked already. Raises InputError
+    for too small an `n`."""
     designs = chooser.designs(warehouse)
     seen = chooser.judge(warehouse)
     sizes, asked = [len(design.dataset) for design in designs], [already for already, _ in seen]
@@ -249,11 +248,8 @@ def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
 def spread_documents(
     n: int, n_asked: Sequence[int], sizes: Sequence[int], is_open: Sequence[bool]
 ) -> list[int]:
-    """The number of documents to ask of each benchmark, n in all, including those that were asked.
-
-    New documents are spread equally over the benchmarks that are open (over all, if none is), as far as there
-    are.
-    """
+    """The number of documents of each benchmark, `n` in all, including those asked already. New documents are
+    spread equally over the open benchmarks (over all, if none is open), as far as each has any left."""
     left, shares = max(n - sum(n_asked), 0), list(n_asked)
     chosen = [benchmark for benchmark, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
     for place, benchmark in enumerate(
@@ -271,7 +267,7 @@ def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -
 
 
 def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
-    """(n,) the positions of the documents that a probe asked, in order; and the model's answers to them."""
+    """The positions of the documents that a probe asked, in order, (n,); and the model's answers to them."""
     data = design.dataset
     stored = warehouse.query(
         "SELECT a.task, a.doc_id, p.prediction, p.probs, p.answer, coalesce(p.correct, false) AS correct, "
@@ -293,7 +289,7 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
 def _read_choices(
     data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
-    """Evidence and slots (n, C), labels and predictions (n,) of a model that named choices."""
+    """The log-probs and slots (n, C), and the labels and predictions (n,), of a model's choices."""
     exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
     x = np.zeros(exists.shape)
     for number, row in enumerate(stored):
@@ -306,7 +302,8 @@ def _read_choices(
 def _read_free_answers(
     data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
-    """`_read_choices` for a model with free answers, by shares of samples; those only it gave are a slot."""
+    """The shares of samples and the slots (n, C + 1), and the labels and predictions (n,), of a model's free
+    answers. Answers that no member gave share the last slot."""
     n_slots = data.probs.shape[2]
     x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
     for number, row in enumerate(stored):
@@ -324,11 +321,8 @@ def _read_free_answers(
 def _assess(
     warehouse: Warehouse, chooser: Chooser, model: str
 ) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
-    """The assessments of all answers of a probe.
-
-    Also the model's answers beside the members', for errors in common, and the final probability with which
-    each document was drawn.
-    """
+    """The assessments of all answers of a probe, the answers paired with the members', and the documents'
+    probabilities."""
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
         rows, answers = read_answers(warehouse, chooser.probe_id, design)
@@ -346,8 +340,8 @@ def _assess(
 def _take(
     warehouse: Warehouse, probe_id: str, started: datetime, assessments: Sequence[Assessment]
 ) -> tuple[int, float, float | None, float, float | None]:
-    """The number of documents asked, their seconds and cents, and the seconds and cents of those that are
-    left."""
+    """The number of documents asked, their seconds and cents, and the seconds and cents of the documents not
+    asked."""
     rows = warehouse.rows(
         "SELECT benchmark, count(*), sum(seconds), sum(paid), "
         "coalesce(avg(seconds) FILTER (asked_at >= $started), avg(seconds)), avg(paid) "
@@ -373,7 +367,7 @@ def _pair_answers(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) 
 
 
 def _identify(spec: ModelSpec, backend: str) -> str:
-    """The probe's id. It is the same for the same weights and settings, so that such a probe is continued."""
+    """The probe's id. Equal weights and settings give the same id, so that the probe is continued."""
     about = (spec.model_dump_json(), backend, weights_digest(spec))
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 

@@ -1,7 +1,7 @@
-"""What a model is worth to a pool, from its answers to a few documents of a benchmark.
+"""Estimates what a model is worth to a pool, from its answers to a few documents of a benchmark.
 
-The most informative documents are those where the team's answer is close, as leaving out a member shows.
-Others are those that some members get right and some wrong.
+Two kinds of documents are informative. On some, the team's answer is close, as shown by leaving members out.
+Others are right for some members and wrong for others.
 """
 
 from __future__ import annotations
@@ -28,74 +28,77 @@ from rlfocal.statistics.sampling import Estimate, Strata, StratifiedSample, doub
 from rlfocal.statistics.votes import plurality
 
 SMALLEST_GAIN = 0.005
-"""The least gain for a model to be worth its place: one that cannot reach it is not."""
+"""The least gain, as a fraction, that makes a model worth its place."""
 FIRST_LOOK = 100
 MAX_ASKED_SHARE = 0.1
-"""The largest share of a benchmark's documents that is asked to make a verdict clear."""
+"""The largest share of a benchmark's documents that is asked for a clear verdict."""
 MAX_FIRST_DOCUMENTS = 200
 POOL_SIZES = (2, 3, 4)
 LEAD_STANDARD_ERRORS = 2.5
-"""Standard errors by which a model must be ahead of all others on a task to answer it alone."""
+"""The lead in standard errors with which a model, ahead of all others on a task, answers the task alone."""
 BOOTSTRAP_FITS = 10
-"""The fits of the newcomer's weight on bootstrap samples, which show how uncertain a fit on few documents
-is."""
+"""The number of fits of the newcomer's weight on bootstrap samples. They show how uncertain a fit on few
+documents is."""
 BOOTSTRAP_DRAWS = 500
-"""The bootstrap samples behind the intervals of pairs."""
+"""The number of bootstrap samples behind the intervals of pairs."""
 
 Verdict = Literal["join", "do not join", "unclear"]
 
 
 @dataclass(frozen=True)
 class PairEstimate:
-    """Estimates of how a model fails beside one member."""
+    """Estimates of how a model fails in comparison with one member of the pool."""
 
     member: str
     correlation: Interval
     """The correlation of the two models' failures."""
     focal_diversity: Interval
-    """The focal diversity of the pool of both, Eq (8) of the paper."""
+    """The focal diversity of the two models as a pool, Eq (8) of the paper."""
 
 
 Interval = tuple[float, float, float]
-"""The value, and both ends of its 95 % interval."""
+"""An estimate, and both ends of its 95 % interval."""
 
 
 @dataclass(frozen=True)
 class PoolEstimate:
-    """The best pool of a size by plurality, and its gain if the model takes the place of a member."""
+    """The best pool of its size by plurality, and its gain in accuracy if the model replaces a member."""
 
     size: int
     models: tuple[str, ...]
     leaves: str
-    """The member whose place the model takes, chosen by the answers to other documents."""
+    """The name of the member that the model replaces."""
     gain: Interval
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What n documents of a benchmark say about a model. Figures are fractions; intervals are of 95 %."""
+    """An estimate of what a model is worth, from its answers to `n` documents of a benchmark. Figures are
+    fractions; intervals are of 95 %."""
 
     benchmark: str
     n: int
     n_docs: int
     accuracy: Interval
     gain: Interval
-    """The log-linear team's gain in accuracy by the model."""
+    """The log-linear team's gain in accuracy when the model joins it."""
     gain_by_task: Interval
-    """The gain in accuracy if the model alone answers the tasks on which it leads team and members."""
+    """The gain in accuracy if the model alone answers the tasks on which it is ahead of the team and all
+    members."""
     verdict: Verdict
-    """The verdict, from an interval that holds at all looks together."""
+    """The verdict, from intervals that hold at all looks together."""
     leaning: Verdict
-    """What the estimated gain alone says; the same as the verdict where that is clear."""
+    """The verdict. If it is unclear, the verdict that the estimated gains alone suggest."""
     more: int
-    """The number of further documents that should make the verdict clear; 0 where it is."""
+    """The number of further documents that should make the verdict clear; 0 if it is clear."""
     pairs: tuple[PairEstimate, ...]
     pools: tuple[PoolEstimate, ...]
 
 
 @dataclass(frozen=True)
 class Design:
-    """The order in which a benchmark's documents are asked, and how their answers are judged."""
+    """The design of a probe on one benchmark: the order in which documents are asked, and how answers are
+    judged."""
 
     team: Team
     strata: Strata
@@ -106,12 +109,12 @@ class Design:
         return self.team.dataset
 
     def judge(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Verdict:
-        """The verdict from the answers to the documents at `rows`; `error`: how often a clear verdict may be
-        wrong."""
+        """The verdict from answers to the documents at `rows`. `error` is the probability that a clear
+        verdict may be wrong."""
         return judge_gains(self.estimate_gains(StratifiedSample(self.strata, rows), newcomer), error)
 
     def assess(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Assessment:
-        """The verdict of `judge`, with all estimates from the answers."""
+        """The verdict of `judge`, with all estimates from the answers to the documents at `rows`."""
         sample = StratifiedSample(self.strata, rows)
         gains = self.estimate_gains(sample, newcomer)
         verdict = judge_gains(gains, error)
@@ -132,16 +135,12 @@ class Design:
         )
 
     def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
-        """The gains of the log-linear team, and of the team in which the model alone answers its best
-        tasks."""
+        """The gain of the log-linear team, and the gain if the model alone answers its best tasks."""
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
     def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
-        """The team's gain by the fit on the sample, with an error that includes how fits on bootstrap samples
-        differ.
-
-        Those fits shrink the newcomer's weight only as much as a fit on all documents does.
-        """
+        """The team's gain. Its standard error includes how much fits on bootstrap samples differ. Those fits
+        shrink the newcomer's weight only as much as a fit on all documents does."""
         value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
         squares = []
         for weights in sample.redraw(BOOTSTRAP_FITS):
@@ -165,7 +164,8 @@ class Design:
 
     @cached_property
     def best_by_task(self) -> Bools:
-        """(T,) whether the team is right, or the member that is more often right than it on that task."""
+        """Whether the best answerer of a document's task is right: the team, or a member that is more often
+        right there: (T,)."""
         every = np.column_stack([self.team.right, self.dataset.correct])
         of = np.unique(self.dataset.tasks, return_inverse=True)[1]
         hits = np.zeros((of.max() + 1, every.shape[1]))
@@ -182,15 +182,15 @@ class Design:
 
     @cached_property
     def _features(self) -> Floats:
-        """(T, 2 N + 1) features of how hard a document is: which members are right, how sure they are, and
-        how they do on its task."""
+        """Features of how hard a document is: which members are right, how sure they are, and the accuracy on
+        its task: (T, 2 N + 1)."""
         correct = self.dataset.correct.astype(np.float64)
         of = np.unique(self.dataset.tasks, return_inverse=True)[1]
         by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)
         return np.column_stack([correct, self.dataset.chances, by_task[of]])
 
     def _compare(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[PairEstimate, ...]:
-        """Estimates of the model beside each member, whose failures on all documents are known."""
+        """Estimates for the model beside each member. The members' failures on all documents are known."""
         wrong = ~self.dataset.correct
         share = wrong.mean(axis=0)
         weights = np.vstack([sample.weights, sample.redraw(BOOTSTRAP_DRAWS)])
@@ -214,10 +214,8 @@ class Design:
         )
 
     def _try_pools(self, sample: StratifiedSample, newcomer: TeamEvidence) -> list[PoolEstimate]:
-        """The best pool of each size on train documents, and the gain if the model takes a member's place.
-
-        Answers to other documents decide which member leaves.
-        """
+        """The best pool of each size on train documents, and its gain if the model replaces a member. For the
+        gain on a document, answers to other documents choose the member."""
         estimates = []
         data, rows = self.dataset, sample.rows
         own = newcomer.predictions[:, None]
@@ -243,7 +241,7 @@ class Design:
 
     @cached_property
     def best_pools(self) -> Bools:
-        """(K, N) the best pool of each size on train documents."""
+        """The best pool of each size on train documents, as masks of members: (K, N)."""
         n_models = len(self.dataset.models)
         sizes = [size for size in POOL_SIZES if size <= min(n_models, largest_enumerable(n_models))]
         train = self.dataset.train if self.dataset.is_train.any() else self.dataset
@@ -259,15 +257,13 @@ class Design:
 
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:
-    """The numbers of documents after which the verdict on a benchmark may be clear."""
+    """The numbers of asked documents after which the verdict on a benchmark is looked at."""
     return double(FIRST_LOOK, min(n_docs, max(MAX_FIRST_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs))))
 
 
 def design_probe(dataset: Dataset, seed: int) -> Design:
-    """The design for a benchmark whose documents the pool's members answered.
-
-    Raises RunError if the team's fit does not converge.
-    """
+    """The design of a probe on a benchmark that the pool's members answered. Raises RunError if the team's
+    fit does not converge."""
     from sklearn.isotonic import isotonic_regression
 
     team = form_team(dataset, seed)
@@ -282,10 +278,8 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
 
 
 def assess_member(data: Dataset, model: str) -> Assessment:
-    """What `model` is worth to the others, where all of them answered all of a benchmark.
-
-    Raises RunError if the team's fit does not converge.
-    """
+    """The assessment of `model` beside the others, where all answered all of a benchmark. Raises RunError if
+    the team's fit does not converge."""
     others, answers = leave_out(data, model)
     return design_probe(others, seed=0).assess(np.arange(len(data)), answers, VERDICT_ERROR_RATE)
 
@@ -304,9 +298,8 @@ def _scale(values: Floats) -> Floats:
 
 
 def _estimate_focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
-    """The focal diversity of pairs, from how often both fail and each does: a mean over members that ever
-    fail.
-    """
+    """The focal diversity of pairs, from how often both models fail, and how often each does. It is a mean
+    over those models of a pair that ever fail."""
     each: Floats = np.stack(
         [np.asarray(focal_correlation(fails + both, 2 * both, np.float64(2))) for fails in (first, second)]
     )
@@ -315,7 +308,7 @@ def _estimate_focal_diversity(both: Floats, first: Floats, second: Floats) -> Fl
 
 
 def _find_interval_of_draws(values: Floats) -> Interval:
-    """The first value, which is the sample's own, and the middle 95 % of the others."""
+    """The first value, which is the sample's own, and the middle 95 % of the other values."""
     if np.isnan(values[0]):
         return float("nan"), float("nan"), float("nan")
     low, high = np.nanquantile(values[1:], [0.025, 0.975])
@@ -331,7 +324,6 @@ def _clip_interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -
 
 
 def decide(assessments: Sequence[Assessment]) -> Verdict:
-    """The verdict over all benchmarks: the model helps if it helps on one, and does not if that is ruled out
-    on all."""
+    """The verdict over all benchmarks: "join" if any says so, "do not join" if all do."""
     verdicts = {assessment.verdict for assessment in assessments}
     return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

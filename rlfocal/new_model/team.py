@@ -1,9 +1,10 @@
-"""The log-linear team of a pool, and how one more model would change its answers.
+"""The log-linear team of a pool, and how its answers would change if one more model joined.
 
-The newcomer's log-probs are split into what the members say already and the rest r, by the team's information
-matrix on the documents that it answered. Then one weight of r is fitted. With all documents answered, this is
-a Newton step towards the fit of all weights: on 16 models and MMLU, each the newcomer in turn, the effects of
-both correlate by 0.98 or more. With 300 documents it errs by half as much as fitting all weights on them.
+The newcomer's log-probs are split in two: the part that the members already express, and the rest r. The
+team's information matrix on the documents that the newcomer answered gives the split. Then one weight of r is
+fitted. If all documents are answered, this is a Newton step towards the fit of all weights. Each of 16 models
+on MMLU was the newcomer in turn: the effects of both fits correlate by 0.98 or more. With 300 documents, its
+error is half that of fitting all weights on them.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ from rlfocal.methods.log_linear import LogLinearPool, answer_highest, evidence, 
 
 TEAM_FOLDS = 5
 MEMBER_INFORMATION_SHARE = 0.1
-"""The weight of the members' information on all documents, relative to that on the newcomer's, per
-document."""
+"""The weight per document of the members' information on all documents, relative to that on the newcomer's
+documents."""
 UNNAMED_LOG_ODDS = 99.0
-"""The log-odds of a right answer that no member gave."""
+"""The log-odds assumed against a right answer that no member gave."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """A log-linear team on T documents: each fit uses four fifths of them, and decides on the others."""
+    """A log-linear team of N members on T documents. Each of its fits uses four fifths of them, and decides
+    the others."""
 
     dataset: Dataset
     folds: Ints
-    """(T,) the fold of each document"""
+    """The fold of each document: (T,)."""
     fits: tuple[LogLinearPool, ...]
-    """One fit for each fold, to the documents of all other folds."""
+    """One fit for each fold, on the documents of all other folds."""
 
     @cached_property
     def x(self) -> Floats:
-        """(T, P, C) the members' evidence and, for choices, a constant for each slot."""
+        """The members' evidence and, for choices, a constant for each slot: (T, P, C)."""
         x, _ = self._evidence
         T, _, C = x.shape
         constants = np.broadcast_to(np.eye(C), (T, C, C))
@@ -47,7 +49,7 @@ class Team:
 
     @property
     def exists(self) -> Bools:
-        """(T, C) which slots there are."""
+        """Whether each slot exists: (T, C)."""
         return self._evidence[1]
 
     @cached_property
@@ -55,7 +57,7 @@ class Team:
         return evidence(self.dataset, np.ones(len(self.dataset.models), dtype=np.bool_))
 
     def parameters(self, fold: int) -> Floats:
-        """(P,) the parameters of the fit without this fold."""
+        """The parameters of the fit without this fold: (P,)."""
         fit = self.fits[fold]
         return np.concatenate([fit.weights, fit.biases]) if self.dataset.kind == "choices" else fit.weights
 
@@ -71,24 +73,24 @@ class Team:
 
     @cached_property
     def logits(self) -> Floats:
-        """(T, C) logits by the fit without the document's fold."""
+        """The logits of each slot, by the fit without the document's fold: (T, C)."""
         every = np.stack([self.parameters(fold) for fold in range(len(self.fits))])
         logits: Floats = np.einsum("tpc,tp->tc", self.x, every[self.folds])
         return logits
 
     def is_right(self, logits: Floats, x: Floats, exists: Bools, labels: Ints) -> Bools:
-        """(n,) whether the answer with the highest logit is right, by the rule of `log_linear`."""
+        """Whether the answer with the highest logit is right, with ties decided as in `log_linear`: (n,)."""
         slots = answer_highest(logits, x, exists, self.dataset.kind).slots
         return np.asarray((slots == labels) & (labels >= 0))
 
     @cached_property
     def right(self) -> Bools:
-        """(T,) whether the team is right."""
+        """Whether the team is right on each document: (T,)."""
         return self.is_right(self.logits, self._evidence[0], self.exists, self.dataset.labels)
 
     @cached_property
     def lead(self) -> Floats:
-        """(T,) the right slot's logit minus the best other one's: above 0 where the team is right."""
+        """The right slot's logit minus that of the best other slot, above 0 where the team is right: (T,)."""
         has_right = self.dataset.labels >= 0
         rows, label = np.arange(len(has_right)), np.maximum(self.dataset.labels, 0)
         others = np.where(self.exists, self.logits, -np.inf)
@@ -99,10 +101,8 @@ class Team:
 
     @cached_property
     def upsets(self) -> Floats:
-        """(T,) the share of members without whom the team would be right where it is wrong, or the reverse.
-
-        Each is left out by one Newton step, which is exact for a quadratic loss.
-        """
+        """The share of members without whom the team would be wrong instead of right, or right instead of
+        wrong: (T,). Each is left out by one Newton step, which is exact for a quadratic loss."""
         n_members = len(self.dataset.models)
         theta = np.mean([self.parameters(fold) for fold in range(len(self.fits))], axis=0)
         inverse = np.linalg.pinv(_information(self.x, theta, self.exists, np.ones(len(self.x))))
@@ -118,11 +118,12 @@ class Team:
     def effects(
         self, rows: Ints, weights: Floats, newcomer: TeamEvidence, is_sure: bool = False
     ) -> tuple[Floats, Floats]:
-        """The changes by joining on the documents at `rows` (n,), of which each counts `weights` (n,).
+        """The changes if the newcomer joins, on the documents at `rows` (n,) with these `weights` (n,).
 
-        Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
-        right slot's lead moves. Each document is decided by fits on the newcomer's answers to others.
-        `is_sure`: the fit shrinks the newcomer's weight no more than a fit on all T documents does.
+        Returns two arrays (n,): 1 where the team becomes right, -1 where it becomes wrong, else 0; and how
+        far the right slot's lead moves. Each document is decided by fits on the newcomer's answers to other
+        documents. With `is_sure`, the fit shrinks the newcomer's weight no more than a fit on all T documents
+        does.
         """
         chance = len(rows) / len(self.x) if is_sure else 1.0
         x, exists = newcomer.widen(self.x[rows], self.exists[rows])
@@ -145,7 +146,8 @@ class Team:
         return change, moved
 
     def expected_effects(self, moved: Floats, weights: Floats) -> Floats:
-        """(T,) how often an effect is expected, if leads move everywhere as they did on drawn documents."""
+        """The expected effect on each document, if leads move everywhere as they did on drawn documents:
+        (T,)."""
         order = np.argsort(moved)
         reached = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
         below = reached[np.searchsorted(moved[order], -self.lead, side="right")]
@@ -154,34 +156,35 @@ class Team:
 
 @dataclass(frozen=True)
 class TeamEvidence:
-    """A model's answers to n documents, as the team's evidence; free answers that only it gave have a
-    slot."""
+    """A model's answers to n documents, as evidence for a team. A free answer that only the model gave has
+    its own slot."""
 
     x: Floats
-    """(n, C') the model's evidence for each slot"""
+    """The model's evidence for each slot: (n, C')."""
     exists: Bools
-    """(n, C') whether the slot exists"""
+    """Whether each slot exists: (n, C')."""
     labels: Ints
-    """(n,) the right slot, which may be one that only the model gave; -1 where nobody is right."""
+    """The right slot, which may be one that only the model gave; -1 where no answer is right: (n,)."""
     correct: Bools
-    """(n,) whether the model is right"""
+    """Whether the model is right: (n,)."""
     predictions: Ints
-    """(n,) the slot that the model predicts; -1 for none."""
+    """The slot that the model predicts; -1 for none: (n,)."""
 
     def take(self, rows: Ints | Bools) -> TeamEvidence:
-        """The answers to the documents at these positions."""
+        """The answers to the documents at positions `rows`."""
         of = self.labels[rows], self.correct[rows], self.predictions[rows]
         return TeamEvidence(self.x[rows], self.exists[rows], *of)
 
     def widen(self, values: Floats, exists: Bools) -> tuple[Floats, Bools]:
-        """The members' values (n, ..., C) and slots (n, C) with the newcomer's."""
+        """The members' values (n, ..., C) and slots (n, C), widened by the slots that only the newcomer
+        has."""
         missing = self.exists.shape[1] - exists.shape[1]
         pads = [(0, 0)] * (values.ndim - 1) + [(0, missing)]
         return np.pad(values, pads), self.exists | np.pad(exists, [(0, 0), (0, missing)])
 
 
 def leave_out(data: Dataset, model: str) -> tuple[Dataset, TeamEvidence]:
-    """The other models' answers to all T documents, and those of `model`, with the slots of all."""
+    """The other models' answers to all T documents, and those of `model`, with the same slots."""
     place = data.models.index(model)
     others = np.arange(len(data.models)) != place
     rest = replace(
@@ -209,7 +212,7 @@ def form_team(dataset: Dataset, seed: int) -> Team:
 
 
 def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Floats:
-    """(P, P) the Hessian of the weighted cross-entropy, which does not depend on the labels."""
+    """The Hessian of the weighted cross-entropy, which does not depend on the labels: (P, P)."""
     p = softmax(np.where(exists, np.einsum("tpc,p->tc", x, theta), -np.inf), axis=1)
     mean = np.einsum("tpc,tc->tp", x, p)
     rooted = (x * np.sqrt(p * weights[:, None])[:, None]).transpose(1, 0, 2).reshape(x.shape[1], -1)
@@ -228,8 +231,7 @@ def _fit_step(
     n_members: int,
     chance: float,
 ) -> Floats:
-    """(P + 1,) what is subtracted from each parameter, and the newcomer's weight, on the scale of the
-    members'."""
+    """The value to subtract from each of the team's P parameters, and the newcomer's weight: (P + 1,)."""
     has_right = labels >= 0
     x, exists, new, labels = x[has_right], exists[has_right], new[has_right], labels[has_right]
     n = len(labels)
@@ -260,7 +262,7 @@ def _fit_step(
 
 
 def _move(logits: Floats, added: Floats, exists: Bools, labels: Ints) -> Floats:
-    """(n,) how far the right slot's lead over the team's best other slot moves."""
+    """The distance that the right slot's lead over the team's best other slot moves: (n,)."""
     rows, label = np.arange(len(labels)), np.maximum(labels, 0)
     others = np.where(exists, logits, -np.inf)
     others[rows, label] = -np.inf

@@ -1,4 +1,4 @@
-"""A new model's trial: checks of its entry and of its first answers."""
+"""Checks a new model before it joins a pool: its entry, and its first answers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONTEXT_FIELDS = ("n_positions", "max_position_embeddings", "n_ctx")
 
 
 def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
-    """The entry, pinned to the hub's current commit.
+    """The entry, with its revision pinned to the hub's current commit.
 
-    Raises InputError, with what to do, if the hub has no such model or revision, its licence is not accepted,
-    or `context_length` is beyond the model's. It also does if the model cannot be split over
-    `tensor_parallel` GPUs, or the backend cannot quantise it.
+    Raises InputError, with the fix, if the hub has no such model or revision, its licence is not accepted, or
+    `context_length` is beyond the model's. It also does if the model cannot be split across `tensor_parallel`
+    GPUs, or the backend cannot quantise it.
     """
     backend = backend_of(spec, backend)
     check_entry_for(backend, spec)
@@ -81,21 +81,22 @@ def _check_gpus(spec: ModelSpec) -> None:
 
 
 CHANCE_LEVEL = 0.005
-"""How often a model that guesses is called below chance: of 20 documents with four choices, at 0 right."""
+"""The probability with which a guessing model is called worse than chance. Of 20 documents with four choices,
+that takes 0 right answers."""
 MIN_EQUAL_ANSWERS = 10
-"""From so many documents on, the same answer to all of them is a fault."""
+"""The number of documents from which on the same answer to all of them is a fault."""
 FLAT_TOLERANCE = 1e-6
-"""Log-probs of a document's choices that differ by less are equal."""
+"""The difference below which log-probs of a document's choices count as equal."""
 
 
 def faults_of_choices(
     where: str, logprobs: Sequence[Sequence[float]], token_logprobs: Floats, labels: Sequence[int]
 ) -> list[str]:
-    """Faults of choices: invalid log-probs, always the same choice, or fewer right answers than guessing
-    gives.
+    """Faults of scored choices: invalid log-probs, always the same choice, or fewer right answers than
+    guessing gives.
 
-    `logprobs`: per document, of each choice. `token_logprobs`: of every token of every choice. `labels`: -1
-    where no choice is right.
+    `logprobs` has, for each document, the log-prob of each choice. `token_logprobs` has those of every token
+    of every choice. A label is -1 if no choice is right.
     """
     n, n_tokens = len(logprobs), token_logprobs.size
     if odd := n_tokens - int(((token_logprobs <= FLAT_TOLERANCE) & np.isfinite(token_logprobs)).sum()):
@@ -127,10 +128,8 @@ def faults_of_choices(
 
 
 def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> list[str]:
-    """Faults of free answers: no answer in any text, or always the same one.
-
-    `answers`: per document, the answer read from each sample; None where there is none.
-    """
+    """Faults of free answers: no answer in any text, or always the same answer. `answers` has, for each
+    document, the answer read from each sample; None if a sample has none."""
     n = len(answers)
     given = [answer for passes in answers for answer in passes]
     distinct = {answer for answer in given if answer is not None}
@@ -148,8 +147,8 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
 
 
 def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    """Faults of a tokenizer: texts that encoding and decoding changes, apart from case, spacing and the
-    Unicode form of letters."""
+    """A fault if the tokenizer changes texts by encoding and decoding them. Case, spacing and the Unicode
+    form of letters do not count."""
     lost = [text for text in texts if _normalise_text(_round_trip(tokenizer, text)) != _normalise_text(text)]
     if not lost:
         return []
@@ -172,15 +171,16 @@ def _normalise_text(text: str) -> str:
 
 
 TRIAL_DOCUMENTS = 20
-"""The number of documents of each kind that a trial asks."""
+"""The number of documents that a trial asks for each kind of benchmark."""
 TRIAL_TASKS = 4
-"""The number of tasks over which they are spread, because one task's answers may really be all the same.
+"""The number of tasks over which a trial's documents are spread, because all answers of one task may truly be
+the same.
 
-Over 16 models and MMLU's 57 tasks, this is so for 1.6 % of the first 20 documents of a task, but for 0.4 % of
-five documents of four tasks.
+Over 16 models and MMLU's 57 tasks, this holds for 1.6 % of the first 20 documents of a task. It holds for 0.4
+% of five documents of four tasks.
 """
 TRIAL_TEXTS = 8
-"""The number of texts by which the tokenizer is checked."""
+"""The number of texts on which a trial tests the tokenizer."""
 
 
 def find_faults(
@@ -190,11 +190,8 @@ def find_faults(
     datasets: str | Path | None,
     on_progress: Callable[[Event], None] | None = None,
 ) -> list[str]:
-    """Sentences on what is implausible about a model's answers to 20 documents of each kind of the pool's
-    benchmarks.
-
-    Raises InputError with the engine's reason if it cannot answer.
-    """
+    """Sentences on what is implausible about a model's answers to TRIAL_DOCUMENTS of each kind of the pool's
+    benchmarks. Raises InputError with the engine's reason if the model cannot answer."""
     tasks = _take_few(pool.benchmarks, datasets)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "look"
@@ -216,7 +213,7 @@ def find_faults(
 
 
 def _take_few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
-    """TRIAL_DOCUMENTS of the first benchmark of each kind, from its first TRIAL_TASKS tasks."""
+    """TRIAL_DOCUMENTS documents of the first benchmark of each kind, from its first TRIAL_TASKS tasks."""
     first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
     tasks: list[TaskDocuments] = []
     for benchmark in first.values():
@@ -245,7 +242,7 @@ def _collect_faults(warehouse: Warehouse, benchmark: str) -> list[str]:
 
 
 def _list_texts(tasks: Sequence[TaskDocuments]) -> list[str]:
-    """The prompts and gold answers of each task's first two documents, each once."""
+    """The prompts and gold answers of the first few documents, each once."""
     documents = [document for task in tasks for document in task.documents[:2]][: TRIAL_TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
     return list(dict.fromkeys(texts))

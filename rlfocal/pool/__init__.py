@@ -1,4 +1,4 @@
-"""Pools: which models answer which benchmarks. A model and a benchmark are values, read from YAML."""
+"""Pools: sets of models, and the benchmarks that they answer. Both are values that are read from YAML."""
 
 from rlfocal.pool.files import (
     add_to_pool,

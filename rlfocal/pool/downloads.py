@@ -1,4 +1,4 @@
-"""Downloads of models' weights to this disk: resumable, and without a GPU."""
+"""Downloads models' weights to the hub's cache on this machine. Downloads can be resumed, and need no GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rlfocal.pool.hub import WEIGHTS, explain_hub, local_weights
 from rlfocal.pool.specs import ModelSpec
 
 NOT_WEIGHTS = ("original/*", "consolidated*", "*.gguf", "*.onnx", "*.msgpack")
-"""Files that repeat the same weights in formats that no engine here reads."""
+"""Patterns of files that repeat the same weights in formats that no engine of rlfocal reads."""
 
 
 def gb_here(model: ModelSpec) -> float | None:
-    """The size of the weights in the cache, in 1e9 bytes, at the entry's revision; None for a directory or a
+    """The size of a model's weights in the hub's cache, in 1e9 bytes; None for a model in a directory or of a
     service."""
     if model.is_closed or local_weights(model) is not None:
         return None
@@ -31,7 +31,8 @@ def gb_here(model: ModelSpec) -> float | None:
 
 
 def files_of(model: ModelSpec) -> list[tuple[str, int]]:
-    """Names and bytes of the files that an engine reads, as the hub lists them. Raises InputError."""
+    """The names and bytes of the files that an engine reads, as the hub lists them. Raises InputError with
+    the hub's reason."""
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
@@ -44,8 +45,7 @@ def files_of(model: ModelSpec) -> list[tuple[str, int]]:
 
 
 def _select_files(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """The files to download: safetensors rather than torch's format of the same weights, and no other
-    format."""
+    """Yields the files to download. If the weights come as safetensors, torch's format is left out."""
     has_safetensors = any(name.endswith(".safetensors") for name, _ in files)
     for name, size in files:
         path = Path(name)
@@ -57,8 +57,8 @@ def _select_files(files: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]
 
 
 def download(model: ModelSpec, on_progress: Callable[[str, float], None] | None = None) -> float:
-    """Downloads the files of a model and of its adapter that the cache lacks; returns the size of all, in 1e9
-    bytes.
+    """Downloads the files of a model and of its adapter that the cache lacks. Returns the size of all files,
+    in 1e9 bytes.
 
     An interrupted download continues where it stopped. Raises InputError with the hub's reason.
     """
@@ -72,18 +72,14 @@ def download(model: ModelSpec, on_progress: Callable[[str, float], None] | None 
 
 
 class Downloads:
-    """Downloads of models in the background, in their order: while some models run on GPUs, the next are
-    fetched."""
+    """Downloads models in the background, in order, while other models run on GPUs."""
 
     def __init__(self, models: Sequence[ModelSpec]) -> None:
         self._ready: set[str] = set()
         Thread(target=self._fetch, args=(tuple(models),), daemon=True).start()
 
     def is_ready(self, model: str) -> bool:
-        """Whether the model's files are here.
-
-        Also true if they cannot be had: the engine then explains why.
-        """
+        """Whether the download of the model has ended. It may have failed: the engine then explains why."""
         return model in self._ready
 
     def _fetch(self, models: Sequence[ModelSpec]) -> None:

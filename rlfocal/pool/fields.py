@@ -1,4 +1,5 @@
-"""Types of a pool file's fields: names, bounded numbers, lines, prices and arguments of engines."""
+"""Types of the fields of a pool's file: names, bounded numbers, single lines, prices and arguments of
+engines."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def _check_line(text: str) -> str:
 
 
 def check_json(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments. Raises ValueError where one is no JSON value."""
+    """The same `arguments`. Raises ValueError if one is no JSON value."""
     try:
         json.dumps(arguments, allow_nan=False, sort_keys=True)  # sorted as in fingerprints
     except (TypeError, ValueError) as error:
@@ -38,7 +39,8 @@ def check_json(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The arguments by backend. Raises ValueError for an unknown backend, and where one is no JSON value."""
+    """The same `arguments`, by backend. Raises ValueError for an unknown backend, and if one is no JSON
+    value."""
     for backend in arguments:
         if backend not in get_args(Backend):
             raise ValueError(str(unknown_name("backend", backend, get_args(Backend))))
@@ -46,15 +48,15 @@ def check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[st
 
 
 class _BoundInForms:
-    """Adds the bound to the JSON schema, so that a server refuses a number before it stores it."""
+    """Adds the bound of numbers to their JSON schema, so that a server of forms refuses larger numbers."""
 
     def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
         return {"maximum": MAX_NUMBER, **made(core)}
 
 
 def _bound_integers(depth: int) -> dict[str, Any]:
-    """A JSON schema of any value whose integers have 64 bits, because a server cannot list runs with larger
-    ones."""
+    """A JSON schema of any value whose integers have 64 bits. A server cannot list runs with larger
+    integers."""
     inner = (
         {"items": _bound_integers(depth - 1), "additionalProperties": _bound_integers(depth - 1)}
         if depth
@@ -69,11 +71,13 @@ Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_check_bo
 Argument = Annotated[Any, WithJsonSchema(_bound_integers(depth=3))]
 Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 MIN_TOKEN_PRICE = 0.01
-"""In cents per million tokens, a fiftieth of the cheapest list price. Prices per token are far below."""
+"""The least price that is accepted, in cents per million tokens: a fiftieth of the cheapest list price.
+Prices per token are far below."""
 
 
 def check_token_price(price: float) -> float:
-    """The price, in cents per million tokens. Raises ValueError for one that must be per single token."""
+    """The same price, in cents per million tokens. Raises ValueError for one that must be per single
+    token."""
     if 0 < price < MIN_TOKEN_PRICE:
         raise ValueError(
             f"no model costs {price:g} cents per million tokens: this looks like dollars per token or per "

@@ -1,4 +1,4 @@
-"""Reads pools, entries and benchmarks from YAML files, and changes which models a pool has."""
+"""Reads pools, models' entries and benchmarks from YAML files, and adds models to pools or removes them."""
 
 from __future__ import annotations
 
@@ -25,26 +25,22 @@ MAX_PROBLEMS_SHOWN = 2  # of the problems of one file
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 PACKAGE = Path(str(resources.files("rlfocal")))
 OWN_FOLDERS = (Path(".rlfocal") / "pools", Path("pools"))
-"""Folders of the user's pools; the first has priority.
-
-In a checkout of rlfocal, `pools` holds the shipped pools.
-"""
+"""The folders of the user's pools; the first has priority. In a checkout of rlfocal, `pools` has the shipped
+pools."""
 COPIES = Path(".rlfocal") / "copied-pools"
-"""A file that lists, one path a line, the copies of shipped pools that changes made: only these are ever
+"""A file that lists the user's copies of shipped pools, one path a line. Only these copies are ever
 deleted."""
 
 
 def find_packaged(name: str) -> Path:
-    """A folder that is shipped in the wheel: inside the installed package, or beside it in a checkout."""
+    """A folder that ships with rlfocal: inside the installed package, or beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
 
 def find_pool(pool: str) -> Path:
     """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and the shipped pools.
-
-    Raises InputError if there is none.
-    """
+    Raises InputError if there is none."""
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
@@ -63,7 +59,7 @@ def pool_names() -> list[str]:
 
 
 def load_pool(pool: str) -> PoolSpec:
-    """Read and check a pool. Raises InputError with the file, the key and the reason."""
+    """Reads and checks a pool. Raises InputError with the file, the key and the reason."""
     return _read_pool(find_pool(pool))
 
 
@@ -78,7 +74,8 @@ def _read_pool(path: Path) -> PoolSpec:
 
 
 def load_entry(path: Path) -> ModelSpec:
-    """Reads and checks one model entry, the argument of `add-model`."""
+    """Reads and checks the entry of one model, which `add-model` takes. Raises InputError with the file, the
+    key and the reason."""
     if not path.is_file():
         raise InputError(
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
@@ -97,10 +94,8 @@ def _name_keys() -> Iterator[None]:
 
 
 def _with_directories(entry: Any, path: Path) -> Any:
-    """An unchecked entry whose relative directories are resolved from the file's folder.
-
-    Raises InputError for a directory that is written like a hub id.
-    """
+    """An unchecked entry with relative directories resolved from the folder of its file. Raises InputError
+    for a directory that is written like a hub id."""
     if not isinstance(entry, dict):
         return entry
     own = dict(entry)
@@ -131,9 +126,10 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
-    """Write an entry (the text of `source`) at the end of a pool's models; every other byte stays.
+    """Writes an entry (the text of `source`) to the end of a pool's models. Every other byte of the file
+    stays.
 
-    Returns the file that has it: the pool's own, or, for a pool that ships with rlfocal, the user's copy.
+    Returns the file that has it: the pool's own or, for a pool that ships with rlfocal, the user's copy.
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
     path, target = _find_editable_files(find_pool(pool))
@@ -158,10 +154,11 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
 
 
 def remove_from_pool(pool: str, model: str) -> Path | None:
-    """Take a model out of a pool's file; every other byte stays. None if the pool has no such model.
+    """Removes a model from a pool's file, and returns the file; None if the pool has no such model. Every
+    other byte stays.
 
-    Returns the file that was changed. A copy that was made of a pool that ships with rlfocal is deleted
-    once it equals the original. Raises InputError, and changes nothing, for the only model of a pool.
+    The user's copy of a pool that ships with rlfocal is deleted once it equals the original. Raises
+    InputError, and changes nothing, for the only model of a pool.
     """
     path, target = _find_editable_files(find_pool(pool))
     before = _read_pool(path).models
@@ -198,12 +195,12 @@ def _keep_copies(paths: Collection[Path]) -> None:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a pool's file is shipped with rlfocal. Such files are never changed."""
+    """Whether a pool's file ships with rlfocal. Such files are never changed."""
     return path.resolve().parent == find_packaged("pools").resolve()
 
 
 def _find_editable_files(path: Path) -> tuple[Path, Path]:
-    """(the file that defines a pool now, the file that a change to it is written to)."""
+    """The file that defines a pool now, and the file that a change to the pool is written to."""
     if not is_shipped(path):
         return path, path
     [target, *_] = (
@@ -213,10 +210,8 @@ def _find_editable_files(path: Path) -> tuple[Path, Path]:
 
 
 def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str) -> None:
-    """Writes a pool's file.
-
-    Raises InputError, and writes nothing, unless it then reads as having these models.
-    """
+    """Writes a pool's file. Raises InputError, and writes nothing, unless the file then has exactly these
+    models."""
     with replace_path(target) as staged:
         staged.write_bytes(text.encode())
         with _explain(wrong):
@@ -227,8 +222,8 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
 
 @contextmanager
 def _explain(wrong: str) -> Iterator[None]:
-    """Raises InputError if aliases hide what should be edited, or if only the faster parser reads the
-    file."""
+    """Raises InputError(wrong) if the YAML editor cannot edit a file that the faster parser reads, as with
+    some aliases."""
     try:
         yield
     except (InputError, YAMLError, ValueError, LookupError, AttributeError) as error:
@@ -241,8 +236,8 @@ def _read_raw(path: Path) -> str:
 
 
 def _read_definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
-    """The unchecked definition of each entry: a registered name, perhaps with `models`, a definition, or a
-    variant of either (`extends`)."""
+    """The unchecked definition of each entry under `benchmarks`. An entry is a registered name, perhaps with
+    `models`, or a definition, or a variant of either (`extends`)."""
     definitions: dict[str, Any] = dict(registry)
     defined = []
     for entry in entries:
@@ -269,10 +264,8 @@ def _read_definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> 
 
 
 def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The definition of the benchmark `base`, with an entry's own keys in place of the base's.
-
-    Raises InputError unless `base` is a benchmark and the entry's name begins with `base@`.
-    """
+    """The definition of the benchmark `base`, with the keys of an entry in place of the base's. Raises
+    InputError unless `base` is a known benchmark and the entry's name begins with `base@`."""
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
     if base not in definitions:

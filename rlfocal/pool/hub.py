@@ -1,4 +1,5 @@
-"""Finds a model before any engine starts, in a directory or on the hub, and how its weights are quantised."""
+"""Finds a model's files before any engine starts, in a directory or on the hub, and reads how its weights are
+quantised."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ TASKS_DIR = _LAB_FOLDER / "tasks"
 BENCHMARKS_FILE = _LAB_FOLDER / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""Keys of a config.json that hold the number of experts of a layer."""
+"""Keys of a config.json with the number of experts of a layer."""
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 FAULTS = {
     "GatedRepoError": "{repo} is gated; accept its licence at {endpoint}/{repo}, then set HF_TOKEN to a "
@@ -38,10 +39,8 @@ FAULTS = {
     "Exception": "{endpoint} gives no answer: {said}; try again later, or set HF_HUB_OFFLINE=1 to use the "
     "local cache",
 }
-"""By the name of an error of huggingface_hub, or of its HTTP client, what it means.
-
-The first that fits counts.
-"""
+"""The meaning of each error of huggingface_hub or of its HTTP client, by the error's name. The first name
+that fits counts."""
 MISSING_FILE_ADVICE = {
     CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
     "GGUF files (gguf_file)",
@@ -53,19 +52,21 @@ TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 TOO_MANY, SERVER_ERROR = 429, 500  # statuses of HTTP
 HUB_SECONDS, SILENT_SECONDS = 5, 60
-"""The seconds that the hub may take to describe a file; and for how long a silent hub is not asked again."""
+"""The seconds that the hub may take to describe a file, and the seconds for which a silent hub is not asked
+again."""
 UNREACHED_ERRORS = {"ConnectError", "TimeoutException"}
-"""The names of the errors that the hub's HTTP client raises without a network."""
+"""The names of errors that the hub's HTTP client raises without a network."""
 _silent_until: dict[str, float] = {}
 NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a training run leaves beside them
 
 
 class HubError(InputError):
-    """The hub could not be reached; another try may help."""
+    """The error of a hub that could not be reached. Another attempt may succeed."""
 
 
 def weights_dir(model: str) -> Path:
-    """The Hugging Face folder of a model of the embedded pool. Raises InputError for an unknown model."""
+    """The Hugging Face folder of a model of the embedded pool `lab`. Raises InputError for an unknown
+    model."""
     models = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
     if model not in models:
         raise unknown_name("lab model", model, models, str(WEIGHTS_DIR))
@@ -74,9 +75,7 @@ def weights_dir(model: str) -> Path:
 
 def local_weights(model: ModelSpec) -> Path | None:
     """The directory of a local model; None for a hub id and for a closed model. Its adapter is not checked.
-
-    Raises InputError for a path that does not exist, or that lacks what an engine needs.
-    """
+    Raises InputError for a path that does not exist, or lacks what an engine needs."""
     if model.is_closed:
         return None
     if model.hf_repo.startswith(LAB_PREFIX):
@@ -96,15 +95,14 @@ def local_weights(model: ModelSpec) -> Path | None:
 
 
 def is_path(repo: str) -> bool:
-    """Whether `repo` names a directory. A name like a/b is a hub id, even where that directory exists."""
+    """Whether `repo` is written as a directory. A name like a/b is a hub id, even if such a directory
+    exists."""
     return repo.startswith((".", "~")) or Path(repo).is_absolute()
 
 
 def local_adapter(model: ModelSpec) -> Path | None:
-    """The directory of the entry's LoRA adapter; None where the entry has none, and for a hub id.
-
-    Raises InputError for a path that does not exist, or that holds no adapter.
-    """
+    """The directory of the entry's LoRA adapter; None for an adapter on the hub, and for no adapter. Raises
+    InputError for a path that does not exist, or has no adapter."""
     if model.adapter is None or not is_path(model.adapter):
         return None
     path = Path(os.path.expanduser(model.adapter))  # noqa: PTH111 - it leaves an unknown user as it is
@@ -117,7 +115,7 @@ def local_adapter(model: ModelSpec) -> Path | None:
 
 
 def read_config(model: ModelSpec) -> dict[str, Any]:
-    """The config.json of a local model, or that of a hub's model in the cache; {} if there is none."""
+    """The config.json of a local model, or of a hub model in the cache; {} if there is none."""
     if model.is_closed:
         return {}
     try:
@@ -128,16 +126,16 @@ def read_config(model: ModelSpec) -> dict[str, Any]:
 
 
 def mixes_experts(config: dict[str, Any]) -> bool:
-    """Whether a model of this config.json is a mixture of experts."""
+    """Whether a model with this config.json is a mixture of experts."""
     text = config.get("text_config") or config
     return any((text.get(name) or 0) > 1 for name in EXPERTS)
 
 
 def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path | None:
-    """A file of the model's directory, or of its hub repository, downloaded if needed; None if it has none.
+    """A file of the model's directory, or of its hub repository, downloaded if needed; None if it does not
+    exist.
 
-    With `local_only`, also None for a file that the cache lacks. Raises InputError if the hub does not give
-    it.
+    With `local_only`, it is also None if the hub's cache lacks it. Raises InputError if the hub refuses it.
     """
     folder = local_weights(model)
     if folder is not None:
@@ -158,11 +156,11 @@ def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path 
 
 
 def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
-    """The model and its adapter with hub revisions resolved to commits; local models stay as they are.
+    """The model and its adapter with hub revisions resolved to commits. Local models stay as they are.
 
-    Asks the hub (HF_ENDPOINT) for the model's config, or the local cache where the hub cannot be reached.
-    With `local_only`, nothing is asked: a commit is taken as it is, and a branch as the cache last saw it.
-    Raises InputError, with what to do, if the model is not available.
+    It asks the hub (HF_ENDPOINT) for the model's config. If the hub cannot be reached, it uses the local
+    cache. With `local_only`, the hub is not asked: a commit stays as it is, and a branch is as the cache last
+    saw it. Raises InputError, with the fix, if the model is not available.
     """
     if model.is_closed:
         return model
@@ -208,18 +206,15 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
 
 
 def _ask_hub(model: ModelSpec, file: str) -> bool:
-    """Whether the hub can be reached, asked with only the file's address."""
+    """Whether the hub can be reached. The request needs only the file's address."""
     from huggingface_hub import hf_hub_url
 
     return hub_answers(hf_hub_url(model.hf_repo, file, revision=model.revision))
 
 
 def hub_answers(url: str) -> bool:
-    """Whether the hub can be reached, asked once, with only an address there.
-
-    The hub's own client tries for most of a minute and prints a line each time. A hub that could not be
-    reached is not asked again for a minute.
-    """
+    """Whether the hub can be reached, by one request for an address there. The hub's own client tries for
+    most of a minute and prints a line each time. After a failure, the hub is not asked again for a minute."""
     from huggingface_hub import constants, get_session
 
     if monotonic() < _silent_until.get(constants.ENDPOINT, 0.0):
@@ -267,7 +262,7 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
 
 
 def _check_remote_code(model: ModelSpec, file: Path) -> None:
-    """Raises InputError if the model needs its repository's own code, because transformers lacks the
+    """Raises InputError if the model needs code from its repository, because transformers lacks the
     architecture."""
     config = _read_json_object(model, file)
     if model.trust_remote_code or not config.get("auto_map"):
@@ -296,8 +291,8 @@ def _read_json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
 
 @contextmanager
 def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) -> Iterator[None]:
-    """Raises the hub's errors as InputErrors that say what to do, and as HubErrors where another try may
-    help."""
+    """Turns the hub's errors into InputErrors that say what to do, and into HubErrors if another attempt may
+    succeed."""
     from huggingface_hub import constants
 
     try:
@@ -326,20 +321,20 @@ UNSUPPORTED_QUANTISATIONS = {
     *("aqlm", "bitnet", "bitsandbytes", "eetq", "fouroversix", "gemma", "gguf", "higgs", "hqq", "metal"),
     *("quanto", "sinq", "spqr", "vptq"),
 }
-"""Quantisations of transformers that vLLM 0.32 does not load."""
+"""The quantisation methods of transformers that vLLM 0.32 does not load."""
 
 
 class Quantisation(NamedTuple):
-    """A quantisation by transformers' name, with the bits of a weight; None where they are unknown."""
+    """A quantisation method by transformers' name, and the bits of a weight. A None is unknown."""
 
     method: str | None = None
     bits: int | None = None
     multiplies_int8: bool = False
-    """Whether both the weights and the values they are multiplied by are 8-bit integers."""
+    """Whether both the weights and the activations are 8-bit integers."""
 
 
 def quantisation(config: Mapping[str, Any]) -> Quantisation:
-    """What a model's config.json says; nothing for weights that are not quantised.
+    """The quantisation in a model's config.json; one without a method for weights that are not quantised.
 
     >>> quantisation({"quantization_config": {"quant_method": "gptq", "bits": 4}})
     Quantisation(method='gptq', bits=4, multiplies_int8=False)
@@ -354,10 +349,8 @@ def quantisation(config: Mapping[str, Any]) -> Quantisation:
 
 
 def head_dtype_of(model: ModelSpec, config: Mapping[str, Any]) -> str | None:
-    """`float32` where a model's logits are computed in it and its layers are not; else None.
-
-    `config`: its config.json. What a machine makes of the dtype `auto` is not known here.
-    """
+    """The dtype `float32` if a model's logits are computed in it and its layers are not; else None. `config`
+    is the model's config.json. The dtype `auto` is the one in that file."""
     text = config.get("text_config") or {}
     own = next((c[name] for c in (config, text) for name in ("dtype", "torch_dtype") if c.get(name)), "auto")
     dtype = own if model.dtype == "auto" else model.dtype
@@ -366,7 +359,7 @@ def head_dtype_of(model: ModelSpec, config: Mapping[str, Any]) -> str | None:
 
 
 def head_is_quantised(config: Mapping[str, Any]) -> bool:
-    """Whether config.json has a quantised head.
+    """Whether a config.json describes a quantised head.
 
     >>> head_is_quantised({"quantization_config": {"quant_method": "gptq", "lm_head": True}})
     True
@@ -401,6 +394,7 @@ def _multiplies_int8(stated: Mapping[str, Any]) -> bool:
 
 
 def _read_groups(stated: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """What compressed-tensors says on the numbers of each group of layers; {} for a group without them."""
+    """The description of each group of layers under `key` in a config of compressed-tensors; {} for a group
+    without one."""
     groups = (stated.get("config_groups") or {}).values()
     return [group.get(key) or {} for group in groups if isinstance(group, dict)]

@@ -1,4 +1,4 @@
-"""The text of pool files: checks it before loading, and adds or removes a model."""
+"""Edits the text of pool files: checks it before loading, and adds or removes a model."""
 
 from __future__ import annotations
 
@@ -27,11 +27,8 @@ MAX_NODES = 20_000  # keys and values, each anchor's counted wherever an alias s
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The keys and values of a YAML file.
-
-    Raises InputError for a file that is not YAML, or not keys and values, and for one that is too large or
-    too deep. It also does for a file that refers to itself, or whose aliases expand too far.
-    """
+    """The keys and values of a YAML file. Raises InputError for a file that is not YAML, not keys and values,
+    too large or too deep. It also does for a file that refers to itself, or whose aliases expand too far."""
     content = read_text(path)
     try:
         _check_size(content, path)
@@ -44,7 +41,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small file. Raises InputError for a large one, and for one that is not UTF-8."""
+    """The text of a small file. Raises InputError for a large file, and for one that is not UTF-8."""
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
@@ -56,10 +53,8 @@ def read_text(path: Path) -> str:
 
 
 def _check_size(content: str, path: Path) -> None:
-    """Raises InputError if the text would expand too far.
-
-    Counts it from YAML's events, without building it.
-    """
+    """Raises InputError if the text would expand too far. It counts YAML's events, without building
+    values."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # (anchor, how many nodes there were before it)
     count = 0
@@ -102,10 +97,10 @@ def _explain(error: Exception) -> str:
 
 
 def with_entry(pool: str, entry: str) -> str:
-    """The pool's text with an entry's text as its last model; comments between the entry's keys stay.
+    """The pool's text with an entry's text as its last model. Comments between the entry's keys stay.
 
-    Both texts must be valid. With anchors or tags, the result may not be, so check it. Raises YAMLError for
-    what only YAML's C parser accepts, such as a tab before a comment.
+    Both texts must be valid. With anchors or tags, the result may be invalid, so check it. Raises YAMLError
+    for texts that only YAML's C parser accepts, such as a tab before a comment.
     """
     models = _find_models(pool)
     last = _find_end(models.value[-1], pool)
@@ -122,7 +117,7 @@ def with_entry(pool: str, entry: str) -> str:
 
 
 def without_entry(pool: str, model: str) -> str:
-    """The pool's text without one of its models: the reverse of `with_entry`."""
+    """The pool's text without one of its models. This undoes `with_entry`."""
     models = _find_models(pool)
     items = models.value
     [place] = [number for number, item in enumerate(items) if _read_name(item) == model]
@@ -149,10 +144,8 @@ def _read_name(item: MappingNode) -> Any:
 
 
 def _find_end(node: Node, text: str) -> int:
-    """The position where a node's text ends.
-
-    A block collection's own end mark lies after the comments that follow it.
-    """
+    """The position where a node's text ends. The end mark of a block collection lies after the comments that
+    follow it."""
     if isinstance(node, CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         if isinstance(last, tuple):
@@ -170,7 +163,7 @@ def _find_end(node: Node, text: str) -> int:
 
 
 def _find_eol(text: str, position: int) -> int:
-    """The position where the line of `position` ends, without its line break."""
+    """The position where the line around `position` ends, without its line break."""
     end = text.find("\n", position)
     if end < 0:
         return len(text)
@@ -178,7 +171,8 @@ def _find_eol(text: str, position: int) -> int:
 
 
 def _find_dash_line(text: str, position: int, column: int) -> int:
-    """The position where the line of an item's dash starts; `position` and `column` are those of the item."""
+    """The position where the line with an item's dash starts. The item starts at `position`, and the dashes
+    stand in `column`."""
     start = text.rfind("\n", 0, position) + 1
     while start and (
         text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"

@@ -1,4 +1,4 @@
-"""The values a pool file holds: one model, one benchmark, one pool."""
+"""The values in a pool's file: models, benchmarks and the pool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class _Value(BaseModel):
 
 
 class ThinkingSpec(_Value):
-    """How a model thinks before it answers. A field that an entry sets replaces the benchmark's."""
+    """The settings of how a model thinks before it answers. A field that a model's entry sets replaces the
+    benchmark's."""
 
     budget: Whole = Field(
         default=0,
@@ -167,7 +168,7 @@ class ModelSpec(_Value):
 
     @property
     def is_closed(self) -> bool:
-        """Whether only a service runs it."""
+        """Whether only a service runs the model."""
         return not self.hf_repo
 
     @field_validator("base_url")
@@ -186,7 +187,8 @@ class ModelSpec(_Value):
 
 
 class BenchmarkSize(_Value):
-    """What a plan assumes about a benchmark whose documents are not available locally; tokens are means."""
+    """The size that a plan assumes of a benchmark whose documents are not available locally; token counts are
+    means."""
 
     documents: Whole = Field(gt=0, description="documents of all its tasks")
     choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
@@ -200,7 +202,7 @@ class BenchmarkSize(_Value):
 
 
 class SamplingSpec(_Value):
-    """How answers are sampled. Fields that are not set come from the task; stop strings always do."""
+    """The settings of sampled answers. Fields that are not set come from the task; stop strings always do."""
 
     passes: Whole = Field(gt=0, description="answers per document")
     temperature: Number = Field(ge=0, description="0: always the likeliest token")
@@ -264,11 +266,11 @@ class Benchmark(_Value):
 
     @property
     def others(self) -> frozenset[str]:
-        """The models that are not asked, because other benchmarks of the pool name them."""
+        """The models that are not asked, because only other benchmarks of the pool list them."""
         return self._others
 
     def includes_model(self, model: str) -> bool:
-        """Whether this model is asked, of the pool or new to it."""
+        """Whether this model is asked. It may be in the pool or new to it."""
         return model not in self.others
 
     @model_validator(mode="after")
@@ -285,7 +287,7 @@ class Benchmark(_Value):
 
 
 def resolve_thinking(model: ModelSpec, benchmark: ThinkingSpec | None) -> ThinkingSpec | None:
-    """How a model thinks on a benchmark; None where it answers at once.
+    """The settings of a model's thinking on a benchmark; None if it answers at once.
 
     >>> entry = ModelSpec(model="m", hf_repo="r", params_b=1, thinking=ThinkingSpec(traces=2))
     >>> resolve_thinking(entry, ThinkingSpec(budget=64, traces=8)).model_dump(include={"budget", "traces"})
@@ -297,7 +299,8 @@ def resolve_thinking(model: ModelSpec, benchmark: ThinkingSpec | None) -> Thinki
 
 
 class PoolSpec(_Value):
-    """The models of a pool and the benchmarks they answer. A benchmark is named, or defined in place."""
+    """The models of a pool, and the benchmarks that they answer. A benchmark is named, or defined in
+    place."""
 
     name: Name = Field(description="its name")
     backend: Backend = Field(
@@ -352,10 +355,8 @@ class PoolSpec(_Value):
     def choose(
         self, models: Sequence[str] | None = None, benchmarks: Sequence[str] | None = None
     ) -> PoolSpec:
-        """The same pool restricted to the named models and benchmarks; None means all that ask these models.
-
-        Raises InputError for a wrong name, where a list names nothing, and where no benchmark is left.
-        """
+        """The same pool, restricted to the named models and benchmarks; None stands for all that ask these
+        models. Raises InputError for a wrong name, for an empty list, and if no benchmark is left."""
         by_model = {m.model: m for m in self.models}
         by_name = {b.name: b for b in self.benchmarks}
         for kind, wanted, by_key in (("model", models, by_model), ("benchmark", benchmarks, by_name)):

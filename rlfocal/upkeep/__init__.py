@@ -1,1 +1,1 @@
-"""Keeping a warehouse sound: the doctor and drift."""
+"""Keeps a warehouse sound: `doctor` checks it, and `drift` finds changed answers."""

@@ -1,5 +1,4 @@
-"""Finds what is broken or worth knowing about the installation, a warehouse and a server, and how to fix
-it."""
+"""Checks the installation, a warehouse and a Prefect server, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -39,29 +38,29 @@ Level = Literal["ok", "note", "fault"]
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One check of `rlfocal doctor`, with its outcome."""
+    """One check of `rlfocal doctor`, with its result."""
 
     check: str
     level: Level
-    """How grave the finding is; `note`: nothing is broken, but it is worth knowing."""
+    """The gravity of the result. At `note`, nothing is broken, but it is worth knowing."""
     message: str
     fix: str | None = None
-    """What to run or do about it; None where nothing is to do."""
+    """The command to run, or what else to do; None if there is nothing to do."""
 
 
 FLOW_NAME = "regenerate"
 PATIENCE_SECONDS = 3
 LONGER_PATIENCE_SECONDS = 20
-"""The seconds that the doctor waits for answers that the server reads from its database."""
+"""The seconds that the doctor waits for responses that the server reads from its database."""
 NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 LATE_AFTER = timedelta(minutes=5)
 NEW_DEPLOYMENT_AGE = timedelta(seconds=100)
-"""The time that a server may take to plan a deployment's first run."""
+"""The time that a Prefect server may take to plan a deployment's first run."""
 HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 
 
 def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
-    """Checks whether a Prefect server answers at `url`, or else $PREFECT_API_URL, and what it says of its
+    """Checks whether a Prefect server responds at `url`, else at $PREFECT_API_URL, and what it reports on its
     runs."""
     address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
     if not address:
@@ -88,7 +87,7 @@ def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
 
 
 def check_schedules(address: str, now: datetime | None = None) -> Iterator[DoctorCheck]:
-    """Finds schedules without a planned run, overdue runs, and running ones without a sign of life."""
+    """Checks for schedules without a planned run, overdue runs, and running ones without a heartbeat."""
     now = now or datetime.now(UTC)
     flow = {"flows": {"name": {"any_": [FLOW_NAME]}}}
     unfinished = {"state": {"type": {"any_": ["SCHEDULED", "PENDING", "RUNNING"]}}}
@@ -129,7 +128,7 @@ def _check_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck
 
 
 def _is_alive(address: str, run: str, now: datetime) -> bool:
-    """Whether the run has lately shown a sign of life."""
+    """Whether the run has sent a heartbeat within LATE_AFTER."""
     wanted = {
         "occurred": {"since": (now - LATE_AFTER).isoformat(), "until": now.isoformat()},
         "event": {"name": [HEARTBEAT_EVENT]},
@@ -145,10 +144,8 @@ def _ask(address: str, path: str, body: Mapping[str, Any]) -> Any:
 
 
 def _is_api(address: str) -> bool:
-    """Whether the API of a Prefect server is at the address, and not a page.
-
-    Raises URLError where nothing answers.
-    """
+    """Whether the API of a Prefect server is at the address, and not a page. Raises URLError if nothing
+    responds there."""
     try:
         with urlopen(Request(f"{address}/health", headers=_headers()), timeout=PATIENCE_SECONDS) as answer:
             return bool(answer.read(16).strip() == b"true")
@@ -161,7 +158,8 @@ def _is_api(address: str) -> bool:
 
 
 def _headers() -> dict[str, str]:
-    """The request's headers, with $PREFECT_API_AUTH_STRING, `user:password`, where the server asks for it."""
+    """The headers of requests to the server. They include $PREFECT_API_AUTH_STRING (`user:password`) if it is
+    set."""
     headers = {"Content-Type": "application/json"}
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         headers["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
@@ -184,9 +182,10 @@ _REPAIR_ADVICE = "rlfocal doctor --repair drops the task's; the next model extra
 def diagnose(
     location: str | Path | None = None, *, fix: bool = False, on_progress: OnProgress | None = None
 ) -> list[DoctorCheck]:
-    """Checks versions, GPU, server and the warehouse at `location`; with `fix`, repairs it first.
+    """Checks the versions of packages, the GPU, the server and the warehouse at `location`. With `fix`,
+    repairs the warehouse first.
 
-    `on_progress` gets the share of the warehouse's files that have been read.
+    `on_progress` is called with the share of the warehouse's files that have been read.
     """
     place = locate(location)
     findings = [*check_versions(), check_gpu(), *check_server()]
@@ -218,7 +217,7 @@ def check_versions() -> Iterator[DoctorCheck]:
 
 
 def check_gpu() -> DoctorCheck:
-    """Checks which GPUs the engines would run on."""
+    """Checks which GPUs engines would run on."""
     if not _has_driver():
         return DoctorCheck("gpu", "note", "no GPU: models run on the CPU")
     import torch
@@ -236,7 +235,7 @@ def check_gpu() -> DoctorCheck:
 
 
 def _has_driver() -> bool:
-    """Whether a GPU driver is installed. Without one, torch is not asked, which takes seconds."""
+    """Whether a GPU driver is installed. This spares machines without one the seconds of importing torch."""
     if Path("/dev/kfd").exists() or shutil.which("nvidia-smi"):
         return True
     try:
@@ -249,7 +248,7 @@ def _has_driver() -> bool:
 def check_warehouse(
     place: Location, *, fix: bool = False, on_progress: OnProgress | None = None
 ) -> Iterator[DoctorCheck]:
-    """Compares the warehouse's files and rows with its catalogue; with `fix`, repairs it first."""
+    """Compares the warehouse's files and rows with its catalogue. With `fix`, repairs the warehouse first."""
     try:
         with open_warehouse(place, read_only=not fix, create=False) as opened:
             if fix:
@@ -281,7 +280,7 @@ def check_warehouse(
 
 
 def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
-    """The outcome of a repair, as checks."""
+    """Yields the results of a repair as checks."""
     for file in done.files:
         yield DoctorCheck("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
     for task in done.tasks:
@@ -351,7 +350,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorChec
 
 
 def _join_spans(numbers: Iterable[int]) -> str:
-    """Ascending numbers as text: 3, 5 to 9."""
+    """Ascending numbers as text, such as "3, 5 to 9"."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and spans[-1][-1] == number - 1:
@@ -370,7 +369,8 @@ def _show(fault: KeyFault) -> str:
 
 
 def _report_leftovers(place: Location, *, fix: bool) -> Iterator[DoctorCheck]:
-    """Finds what interrupted extractions and exports left on this machine; with `fix`, deletes it."""
+    """Checks what interrupted extractions and exports left on this machine. With `fix`, deletes what exports
+    left."""
     shards = list(place.shards.glob("*/*.arrow"))
     if shards:
         what = f"{len(shards):,} shards of partitions that are not committed yet, in {place.shards}"
@@ -387,7 +387,7 @@ def _report_leftovers(place: Location, *, fix: bool) -> Iterator[DoctorCheck]:
 
 
 def _is_running(stage: Path) -> bool:
-    """Whether the process that a `.DIR.PID.partial` names still runs."""
+    """Whether the process that is named in a folder `.DIR.PID.partial` still runs."""
     number = stage.name.split(".")[-2]
     try:
         os.kill(int(number), 0)

@@ -1,4 +1,4 @@
-"""Whether models still answer as before: which differences between two snapshots are more than noise."""
+"""Finds drift: differences between two snapshots that are larger than noise explains."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from warehouse.snapshots import QUANTILE_LEVELS, PartitionDifference, SnapshotDi
 from warehouse.store import PartitionKey
 
 MAX_ROWS_LISTED = 30
-"""The most rows of a table of partitions; those past a limit come first."""
+"""The most rows of a table of partitions. Partitions beyond a limit come first."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds of drift. Any difference in a partition that was not extracted again always counts."""
+    """The thresholds of drift. Any difference in a partition that was not extracted again counts in any
+    case."""
 
     full: Limits = FULL_PRECISION_LIMITS
     """The limits for models that compute in float32, and for imports."""
     low: Limits = LOW_PRECISION_LIMITS
-    """The limits for models that compute in 16 bits, are quantised, or run in an unknown engine."""
+    """The limits for models that compute in 16 bits, are quantised, or run on an unknown engine."""
     accuracy: float = 0.01
-    """How much an accuracy, a fraction, may change; more counts unless it is chance."""
+    """The tolerated change of an accuracy, as a fraction. A larger change counts unless chance explains
+    it."""
     error_rate: float = 0.05
-    """How often noise alone may make any partition of a comparison count as drifted."""
+    """The probability with which noise alone may make any partition of a comparison count as drifted."""
 
     def replace_limits(
         self, logprob: float | None = None, flipped: float | None = None, accuracy: float | None = None
     ) -> Thresholds:
-        """The thresholds with other limits at any precision; None leaves a limit as it is. Raises
-        InputError.
-        """
+        """The thresholds with other limits at any precision; None keeps a limit. Raises InputError for values
+        out of range."""
         for name, value in (("logprob", logprob), ("flipped", flipped), ("accuracy", accuracy)):
             most, kind = (inf, "nats, from 0 up") if name == "logprob" else (1, "a fraction from 0 to 1")
             if value is not None and not 0 <= value <= most:
@@ -58,16 +59,16 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Drift:
-    """The differences of two snapshots, and which partitions drifted; never one that was added, removed or
-    relabelled."""
+    """The differences between two snapshots, and the partitions that drifted. A partition that was added,
+    removed or relabelled never counts as drifted."""
 
     difference: SnapshotDifference
     beyond: dict[PartitionKey, tuple[str, ...]]
-    """By drifted partition, what is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
+    """The exceeded limits of each drifted partition: logprobs, texts, flipped, accuracy, or rewritten."""
 
     @property
     def compared(self) -> list[PartitionDifference]:
-        """The partitions that changed and share documents, the drifted ones first."""
+        """The changed partitions with documents in both snapshots, the drifted ones first."""
         shared = [
             partition
             for partition in self.difference.partitions
@@ -83,7 +84,8 @@ def drift_between(
     thresholds: Thresholds | None = None,
     benchmark: str | None = None,
 ) -> Drift:
-    """The drift from snapshot `before` to snapshot `after`. Raises InputError as `diff` does."""
+    """The drift from snapshot `before` to snapshot `after`. Raises InputError for an unknown snapshot or
+    benchmark."""
     given = thresholds or Thresholds()
     allowed = {"full": given.full.logprob, "low": given.low.logprob}
     difference = diff(location, before, after, benchmark, **allowed)
@@ -94,15 +96,17 @@ def drift_between(
 
 
 def drift_since(warehouse: Warehouse, snapshot: int, thresholds: Thresholds | None = None) -> Drift:
-    """The drift from an earlier snapshot to what `warehouse` shows. Raises InputError as `diff` does."""
+    """The drift from an earlier snapshot to the one that `warehouse` shows. Raises InputError for an unknown
+    snapshot."""
     return drift_between(warehouse.location, snapshot, warehouse.snapshot(), thresholds)
 
 
 def find_snapshot_before_extraction(warehouse: Warehouse) -> int:
-    """The snapshot before the newest extraction or import that `warehouse` shows; its own if there is none.
+    """The snapshot before the newest extraction or import that `warehouse` shows; the shown one if there is
+    none.
 
-    The commits of one extraction follow one another, without an evaluation between them, and write each
-    partition once. Expired snapshots are skipped.
+    The commits of one extraction follow each other, with no evaluation between them, and write each partition
+    once. Expired snapshots are skipped.
     """
     shown = warehouse.snapshot()
     [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
@@ -129,9 +133,10 @@ def find_snapshot_before_extraction(warehouse: Warehouse) -> int:
 
 
 def find_last_reported_snapshot(warehouse: Warehouse) -> int:
-    """The snapshot that drift is measured from: the last up to which a regeneration showed all changes.
+    """The snapshot from which drift is measured: the last one up to which a regeneration reported all
+    changes.
 
-    If it has expired, the oldest that followed; without any, the one before the last extraction.
+    If it has expired, it is the oldest later one. If there is none, it is the one before the last extraction.
     """
     [(looked,)] = warehouse.rows("SELECT max(snapshot) FROM drift_looks")
     if looked is None:
@@ -141,7 +146,7 @@ def find_last_reported_snapshot(warehouse: Warehouse) -> int:
 
 
 def store_look(warehouse: Warehouse, snapshot: int) -> None:
-    """Stores that all changes up to a snapshot were shown; the next comparison begins there."""
+    """Stores that all changes up to a snapshot were reported, so that the next comparison begins there."""
     with warehouse.transaction(LOOK_MESSAGE):
         warehouse.connection.execute("INSERT INTO drift_looks VALUES (?, now())", [snapshot])
 
@@ -153,7 +158,7 @@ def have_answers_changed(warehouse: Warehouse, snapshot: int) -> bool:
 
 
 def headline(drift: Drift) -> str:
-    """The comparison in one sentence."""
+    """One sentence on the numbers of changed and drifted partitions."""
     difference = drift.difference
     changes = Counter(partition.change for partition in difference.partitions)
     counts = [f"{n:,} {change}" for change, n in changes.items()]
@@ -166,9 +171,10 @@ def headline(drift: Drift) -> str:
 
 
 def table(drift: Drift, most: int | None = None) -> Table:
-    """The table of partitions that differ, those past a limit first; only the first `most` if given.
+    """The table of partitions that differ, those beyond a limit first; only the first `most` if that is
+    given.
 
-    Partitions with nothing to compare, such as a first extraction's, are one row a benchmark.
+    Partitions without common documents, such as those of a first extraction, share a row for each benchmark.
     """
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
@@ -197,10 +203,8 @@ def table(drift: Drift, most: int | None = None) -> Table:
 
 
 def upgrades(drift: Drift) -> list[str]:
-    """Sentences on what else differs where partitions were replaced, such as an engine's version.
-
-    The likely cause comes first where answers are beyond the limits: another GPU, or another way to use it.
-    """
+    """Sentences on settings and versions that differ where partitions were replaced, such as an engine's
+    version. Likely causes come first: hardware facts that differ where answers are beyond the limits."""
     changes: Counter[str] = Counter()
     causes: set[str] = set()
     for partition in drift.difference.partitions:
@@ -218,7 +222,7 @@ def upgrades(drift: Drift) -> list[str]:
 
 
 def as_json(drift: Drift) -> dict[str, Any]:
-    """The whole drift as JSON's objects, with unrounded figures."""
+    """The whole drift as objects for JSON, with unrounded figures."""
     partitions = [
         asdict(partition)
         | {"logprobs": _logprob_fields(partition), "texts": partition.texts and partition.texts._asdict()}
@@ -254,7 +258,7 @@ def _find_exceeded_limits(partition: PartitionDifference, thresholds: Thresholds
 
 
 def _moves(partition: PartitionDifference) -> tuple[str, str]:
-    """The share of log-probs or texts that moved, and the largest movement."""
+    """The share of log-probs or texts that moved, in percent, and the largest movement of a log-prob."""
     if choices := partition.logprobs:
         return f"{100 * choices.n_moved / choices.n:.1f}", f"{choices.largest:.2g}"
     if texts := partition.texts:

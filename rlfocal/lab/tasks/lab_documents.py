@@ -1,4 +1,4 @@
-"""The functions that lm-eval calls for the documents of the embedded tasks."""
+"""Functions that lm-eval calls for the documents of the embedded tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from rlfocal.lab.question import Question
 
 
 def choice_documents(*, name: str, **_: object) -> DatasetDict:
-    """The task's questions as its test split: question (the whole prompt), choices, label."""
+    """The task's questions as a test split with the columns question (the whole prompt), choices and
+    label."""
     rows = [
         {"question": question.prompt, "choices": list(question.choices), "label": question.label}
         for question in _find_questions(name)
@@ -18,7 +19,8 @@ def choice_documents(*, name: str, **_: object) -> DatasetDict:
 
 
 def answer_documents(*, name: str, **_: object) -> DatasetDict:
-    """The task's word problems as its test split: question (the whole prompt), answer ending in `#### N`."""
+    """The task's word problems as a test split with the columns question (the whole prompt) and answer, which
+    ends in `#### N`."""
     rows = [{"question": question.prompt, "answer": question.answer} for question in _find_questions(name)]
     return DatasetDict({"test": Dataset.from_list(rows)})
 
