@@ -1,6 +1,6 @@
 """Published rivals of RL-Focal.
 
-Importing this package registers them, which rlfocal does where it is installed.
+Importing this package registers their methods. rlfocal imports it where it is installed.
 """
 
 from importlib import import_module

@@ -44,7 +44,7 @@ N_SAMPLES = 40
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade(MethodBase):
-    """Asks models in turn, and stops at the first whose share of samples for its own answer reaches its
+    """Asks models in turn until one agrees with itself: its answer's share of its samples reaches a
     threshold."""
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
@@ -67,11 +67,10 @@ class SelfConsistencyCascade(MethodBase):
 )
 @dataclass(frozen=True)
 class FrugalGPT(MethodBase):
-    """Accepts model k where 1 - g_k < τ_k, and asks the next one otherwise; the last is always accepted.
+    """Accepts model k's answer where g_k >= 1 - τ_k, else asks the next model; the last is always accepted.
 
     g_k(x, a) is the probability that k's answer a is right. All ordered triples and a grid of thresholds are
-    searched for the highest train accuracy at a mean cost within the budget. Nelder-Mead refines the best. In
-    this code, model k is accepted where g_k >= 1 - τ_k.
+    searched for the highest train accuracy at a mean cost within the budget. Nelder-Mead refines the best.
     """
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
@@ -119,13 +118,13 @@ def entropy_of(documents: Dataset, model: int) -> Floats:
 class Dylan(MethodBase):
     """Asks the models with the highest importance on train, in an order drawn anew for each document.
 
-    Importance of model a: Σ over train documents of [a agrees with the plurality of all] / the number that
-    do. It is the paper's backward pass where the last round is also the first. It reads no labels.
+    A model's importance is a sum over train documents: 1 / the number of models in the plurality if it is one
+    of them, else 0. This is the paper's backward pass through a single round. It reads no labels.
     """
 
     size: int = DYLAN_TEAM_SIZE
     order: Annotated[str, ("random", "importance")] = "random"
-    """"random", or "importance": the most important model first."""
+    """The order of the calls: "random", or "importance", which calls the most important model first."""
 
     @property
     def seeded(self) -> bool:
@@ -138,7 +137,7 @@ class Dylan(MethodBase):
 
 
 def importance(documents: Dataset) -> Floats:
-    """(N,) each model's importance summed over documents, with all models asked."""
+    """(N,) each model's importance: the sum over documents of its share of the plurality's votes."""
     everybody = np.ones(len(documents.models), dtype=np.bool_)
     final = plurality(documents.predictions, everybody, documents.kind)
     agrees = (documents.predictions == final[:, None]) & (final[:, None] >= 0)
@@ -148,7 +147,7 @@ def importance(documents: Dataset) -> Floats:
 
 @dataclass(frozen=True)
 class FirstRound:
-    """Asks the n models of a team in turn, until they agree: more than ⌊2n/3⌋ replies are equal."""
+    """Asks the n models of a team in turn, until more than ⌊2n/3⌋ of their answers are equal."""
 
     ranked: Ints
     """(N,) positions of all models, the most important first."""
@@ -199,7 +198,7 @@ class FirstRound:
 )
 @dataclass(frozen=True)
 class MoreAgents(MethodBase):
-    """The answer with the most of N samples; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
+    """Answers with the most frequent of N samples from one model. Ties: the lowest slot.
 
     With many samples, this tends to the model's own likeliest answer.
     """
@@ -227,10 +226,10 @@ class SampledVote:
 
 
 def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answers:
-    """The slot with the most of `samples` draws from distributions (T, C); ties: the lowest.
+    """The slot drawn most often in `samples` draws from the distributions `shares` (T, C); ties: the lowest.
 
-    If probabilities sum to less than 1, the rest is the share of samples without an answer. Such draws do not
-    vote, and without a vote there is no answer. The answer's probability is the winner's share of all draws.
+    If probabilities sum to less than 1, the rest is the probability of a draw without an answer. Such draws
+    do not vote, and without a vote there is no answer. An answer's probability is its share of all draws.
     """
     missing = np.maximum(1 - shares.sum(axis=1, keepdims=True), 0)
     chances = np.hstack([shares, missing])

@@ -1,5 +1,5 @@
-"""Routers by clusters of train questions: a model's score is how often it was right in the question's
-clusters."""
+"""Routers by clusters of train questions: a model scores by its accuracy in the clusters nearest to a
+question."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DISTANCE_DECAY = 9.0
-"""The factor on similarity in the softmax that weighs clusters; the higher, the more the nearest counts."""
+"""The factor on similarity in the softmax that weighs clusters; a higher factor favours the nearest ones."""
 
 
 class NearClusters(NamedTuple):
@@ -45,14 +45,14 @@ class Clusters:
     centres: Floats
     """(K, D) the centre of each cluster"""
     sizes: Floats
-    """(K + 1,) the number of questions in each cluster; last, in all of train"""
+    """(K + 1,) the number of train questions in each cluster; the last entry counts all of them"""
     means: Floats
-    """(K + 1, N) each model's accuracy in each cluster; last, on all of train, for position -1"""
+    """(K + 1, N) each model's accuracy in each cluster; the last row is its accuracy on all of train"""
 
     def find_nearest(self, e: Floats, k: int = 1, *, by_product: bool = False) -> NearClusters:
-        """The clusters nearest to vectors (T, D).
+        """The k clusters nearest to each of the questions' vectors `e` (T, D), by cosine.
 
-        `by_product`: by the inner product with the centres as they are, so that tight clusters come first.
+        `by_product`: by the inner product with the unscaled centres, which favours tight clusters.
         """
         neighbours = find_nearest((products if by_product else cosines)(self.centres, e), k)
         return NearClusters(
@@ -60,15 +60,15 @@ class Clusters:
         )
 
     def nearest_means(self, e: Floats) -> Floats:
-        """(T, N) each model's accuracy in the nearest cluster"""
+        """(T, N) each model's accuracy in the cluster nearest to each vector of `e` (T, D)"""
         return self.means[self.find_nearest(e).positions[:, 0]]
 
 
 def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
-    """At most k clusters of the vectors X (n, D), and at most one per distinct vector.
+    """At most k clusters of the questions' vectors X (n, D), and at most one per distinct vector.
 
-    They are made by K-means with a fixed seed and ten starts, on one thread, so that sums are the same
-    everywhere. `right` (n, N): which models were right.
+    K-means makes them with a fixed seed and ten starts. It runs on one thread, so that its sums are the same
+    on every machine. `right` (n, N): which models were right.
     """
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.cluster import KMeans
@@ -83,7 +83,7 @@ def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
 
 
 def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Yields the inner products of vectors with the centres, whose lengths count, unlike in `cosines`."""
+    """Yields inner products of vectors `e` (T, D), scaled to length 1, with the unscaled centres (K, D)."""
     yield slice(0, len(e)), (scale_to_unit(e) @ centres.T).round(9)
 
 
@@ -135,12 +135,14 @@ class RankedRouter:
         return ask(calls, picked, self.mix(questions, self.clusters.means))
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        """(T, N) the scores of the models, means of their reciprocal ranks in the nearest clusters."""
+        """(T, N) each model's score: the weighted mean of its reciprocal ranks in the nearest clusters."""
         return self.mix(questions, reciprocal_ranks(self.clusters.means))
 
     def mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
-        """(T, N) the mean of clusters' values (K + 1, N) over the nearest, with softmax weights by
-        similarity."""
+        """(T, N) the mean of clusters' `values` (K + 1, N) over the clusters nearest to each question.
+
+        The weights are a softmax of similarities.
+        """
         near = self.clusters.find_nearest(vectors_of(self.encoder, questions), self.nearest, by_product=True)
         weights = np.exp(
             DISTANCE_DECAY * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True))
@@ -202,13 +204,13 @@ class MixedRouter(RankedRouter, PricedRouter):
 
 
 def reciprocal_ranks(values: Floats) -> Floats:
-    """(K, N) 1 / (rank + 1) within each row; the highest value has rank 0; ties: the first leads."""
+    """(K, N) 1 / (rank + 1) within each row; the highest value has rank 0. Ties: the first column leads."""
     order = np.argsort(-values.round(9), axis=1, kind="stable")
     return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
 
 
 def scale_rows(values: Floats) -> Floats:
-    """(K, N) values, min-max scaled per row; 0 where all are equal."""
+    """(K, N) the values, min-max scaled in each row; 0 where all of a row are equal."""
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
     return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
 
@@ -238,15 +240,15 @@ class PricedEstimator(QuestionRouter):
 class HierShrink(PricedEstimator):
     """Asks argmax_m b2_m - λ · price_m.
 
-    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s). n is the size of the
-    question's cluster (of 20 or of 100), and m the mean correctness in it. ȳ is that on all of train, and s =
-    24.
+    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s). Questions are clustered
+    into 20 clusters and into 100. n is the size of the question's cluster and m the model's accuracy in it. ȳ
+    is the model's accuracy on all of train, and s = 24.
     """
 
     coarse: Annotated[PositiveInt, Range(2, 50, log=True)] = 20
     fine: Annotated[PositiveInt, Range(20, 300, log=True)] = 100
     strength: Annotated[PositiveFloat, Range(1.0, 200.0, log=True)] = 24.0
-    """s: the number of documents that the level above counts for."""
+    """s: the estimate of the coarser level weighs as much as so many documents."""
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
         levels = [fit_clusters(X, right, k) for k in (self.coarse, self.fine)]
@@ -254,7 +256,7 @@ class HierShrink(PricedEstimator):
 
 
 def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floats:
-    """(T, N) b2 of every model, from the coarse and the fine clusters."""
+    """(T, N) `HierShrink`'s b2 of each model, from coarse and fine clusters and questions' vectors (T, D)."""
     shrunk = np.broadcast_to(levels[0].means[-1], (len(e), levels[0].means.shape[1]))
     for level in levels:
         cluster = level.find_nearest(e).positions[:, 0]
@@ -264,7 +266,7 @@ def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floa
 
 
 _SHARPNESS = 10.0
-"""How strongly a map follows the distances to the clusters' centres at the start."""
+"""The initial factor on squared distances to centres in the softmax that assigns questions to clusters."""
 
 
 @question_router(
@@ -316,7 +318,7 @@ class UniRoute(Descent, PricedEstimator):
 
 
 def mapped_means(clusters: Clusters, logits: Floats) -> Floats:
-    """(T, N) 1 - Φ(x) · Ψ_m of every model; Φ is the softmax of logits (T, K)."""
+    """(T, N) each model's mean accuracy over clusters, weighted by the softmax of `logits` (T, K)."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     means: Floats = shares / shares.sum(axis=1, keepdims=True) @ clusters.means[:-1]
     return means

@@ -3,9 +3,9 @@
     python -m rlfocal_rivals.convert routerbench TABLE OUT
     python -m rlfocal_rivals.convert llmrouterbench RESULTS OUT
 
-OUT/docs.parquet and OUT/scores.parquet keep the grade: an answer graded right is written as the document's
-gold answer, whatever its words; one graded wrong as what it says if that differs from the gold answer, else
-as none. Where no gold answer is given, that of most models graded right stands for it; `text` keeps words.
+OUT/docs.parquet and OUT/scores.parquet keep the grades. An answer graded right is written as the document's
+gold answer, whatever its words. An answer graded wrong is written as what it says, or as none if it says the
+gold answer. Without a given gold answer, the most common right answer replaces it. `text` keeps the words.
 
 RouterBench (https://github.com/withmartian/routerbench, convertors/common.py): one row per prompt with
 sample_id, prompt, eval_name and, for every model, MODEL (its score) and MODEL|model_response; CSV or Parquet.
@@ -36,7 +36,7 @@ from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
 UNKNOWN_GOLD = "unknown right answer"
-"""Stands for the gold answer if none is given and no answer that was graded right has a text."""
+"""The placeholder for a gold answer that is not given, where no answer graded right has a text either."""
 CONFIDENTIAL_BENCHMARKS = ("gpqa", "hle")
 """Data sets whose authors ask that no question be published."""
 
@@ -52,7 +52,7 @@ class Answer:
     score: float | None
     """1: right; 0: wrong; None: not graded"""
     texts: tuple[str, ...]
-    """The canonical forms of the answer, the most exact first; empty if there is none."""
+    """The normalised forms of the answer, the most exact first; empty if there is no answer."""
     text: str | None
     question: str
     gold: str | None = None
@@ -61,7 +61,7 @@ class Answer:
 
 
 def forms(*texts: str | None) -> tuple[str, ...]:
-    """The canonical forms of texts, each once, in order; texts without an answer are left out."""
+    """The normalised forms of answers' texts, each once, in order; texts without an answer are left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
 
 
@@ -77,9 +77,9 @@ SCORES_SCHEMA = pa.schema(
 
 
 def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
-    """Rows of docs and of scores; and the tasks left out, because some of their scores lie between 0 and 1.
+    """The rows of docs.parquet and scores.parquet, and the tasks left out because of scores between 0 and 1.
 
-    Raises InputError where two models' rows of a document have another question or gold answer.
+    Raises InputError where two models' records of one document differ in the question or the gold answer.
     """
     documents: dict[tuple[str, int], list[Answer]] = defaultdict(list)
     for answer in answers:
@@ -90,7 +90,7 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
         if task in between:
             continue
         if len({(each.question, each.gold) for each in given}) > 1:
-            raise InputError(f"document {doc_id} of {task}: models were asked, or graded, differently")
+            raise InputError(f"document {doc_id} of {task}: models' question or gold answer differs")
         gold = normalise(given[0].gold) or most_common_answer(given)
         keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
         hides = task.lower().startswith(CONFIDENTIAL_BENCHMARKS)
@@ -104,13 +104,13 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
 
 
 def most_common_answer(answers: Sequence[Answer]) -> str:
-    """The text that most right answers have; ties: the alphabetically first."""
+    """The most frequent of the answers graded right, as a normalised text; ties: the alphabetically first."""
     counts = Counter(answer.texts[0] for answer in answers if answer.score and answer.texts)
     return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def grade(value: Any, where: str) -> float | None:
-    """A score as pandas and JSON write it; None if it is missing. Raises InputError for another value."""
+    """The score in a cell of a log, 0 to 1; None if it is missing. Raises InputError for any other value."""
     if value is None or value != value or value == "":
         return None
     text = str(value).strip().lower()
@@ -136,9 +136,9 @@ _STATED_ANSWER = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 
 
 def read_routerbench(path: Path) -> list[Answer]:
-    """The answers in a RouterBench table: an eval_name is a task, and documents are numbered by sample_id.
+    """The answers in a RouterBench table; an eval_name is a task, whose documents are numbered by sample_id.
 
-    Raises InputError for a pickle, which would run any code in it, and for another table.
+    Raises InputError for a pickle, which can run any code, and for a table of other columns.
     """
     rows = read_rows(path)
     models = sorted(
@@ -151,7 +151,7 @@ def read_routerbench(path: Path) -> list[Answer]:
     for number, row in enumerate(rows, 1):
         key = tuple("" if row[name] is None else str(row[name]) for name in _KEYS_OF_ROW)
         if "" in key or key in seen:
-            raise InputError(f"{path}, row {number}: {', '.join(key)[:60]} lacks a key, or is there already")
+            raise InputError(f"{path}, row {number}: {', '.join(key)[:60]} lacks a key or repeats a row")
         seen.add(key)
     numbered: dict[str, int] = defaultdict(int)
     answers = []
@@ -198,7 +198,7 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 
 
 def unwrap(cell: Any) -> str:
-    """The text in a cell: RouterBench keeps texts in lists, which CSV holds as Python writes them."""
+    """The text in a cell of RouterBench's table, where texts stand in lists written as Python literals."""
     value = cell
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
@@ -211,9 +211,9 @@ def unwrap(cell: Any) -> str:
 
 
 def read_response(text: str, *, number: bool) -> str | None:
-    """A response's answer: with `number`, the number it ends in; else the letter it begins with or states.
+    """The answer in a response: the last number if `number`, else the letter that it begins with or states.
 
-    None if there is none.
+    None without such an answer.
 
     >>> [read_response(text, number=False) for text in ("B) Paris, because ...", "So the answer is (C).")]
     ['B', 'C']
@@ -233,10 +233,9 @@ _TIME_SUFFIX = re.compile(r"\d{8}_\d{6}$")
 
 
 def read_llmrouterbench(folder: Path) -> list[Answer]:
-    """The answers in LLMRouterBench's results: the latest run of every model on every DATASET/SPLIT, without
-    demos.
+    """The answers in LLMRouterBench's results, from the latest run of every model on every DATASET/SPLIT.
 
-    DATASET/SPLIT becomes a task DATASET-SPLIT.
+    Demo runs are left out. DATASET/SPLIT becomes a task DATASET-SPLIT.
     """
     answers: list[Answer] = []
     for path in latest_runs(folder):
@@ -255,9 +254,9 @@ def read_llmrouterbench(folder: Path) -> list[Answer]:
 
 
 def latest_runs(folder: Path) -> Iterator[Path]:
-    """Yields the latest file of each folder of runs.
+    """Yields the latest result file of each folder of runs.
 
-    Raises InputError if there is none, or one is not of LLMRouterBench.
+    Raises InputError if there is no such file, or if one is not in LLMRouterBench's format.
     """
     runs: dict[Path, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob("*.json")):
@@ -296,7 +295,7 @@ def _read_record(value: Mapping[str, Any], keys: tuple[str, str], model: str, wh
 
 
 def _write_text(value: Any) -> str | None:
-    """A text as it is, other values as text, because some data sets' answers are lists or objects."""
+    """The value as a text; some data sets' answers are lists or objects, which are written as JSON."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -304,7 +303,7 @@ def _write_text(value: Any) -> str | None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Converts logs by the command line.
+    """Runs the command line, which converts logs; `words` are its arguments.
 
     Exit code 0: both files are written; 2: the logs were refused, with a reason on stderr.
     """

@@ -18,7 +18,7 @@ from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
 N_NEIGHBOURS = 50
-"""The number of nearest train documents."""
+"""The number of nearest train documents on which models' competence is judged, unless set."""
 Weigh = Callable[[Floats], Floats]
 """A function from documents' vectors (T, D) to models' weights (T, N), which are not negative and sum to
 1."""
@@ -28,13 +28,13 @@ class DesAlgorithm(NamedTuple):
     """An algorithm of dynamic ensemble selection, with its properties."""
 
     fit: Callable[[Floats, Dataset, int], Weigh]
-    """A function of the vectors of the train documents, train itself, and the number of neighbours."""
+    """A function of the vectors of the train documents (n, D), train, and the number of neighbours."""
     votes: bool
-    """Whether the weights apply to votes instead of probabilities."""
+    """Whether models' weights apply to their votes; if not, to their probabilities."""
 
 
 def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
-    """The weights by a fitted deskit.base.KNNBase or deskit.LWSEU."""
+    """The weights that a fitted `deskit.base.KNNBase` or `deskit.LWSEU` gives to models."""
 
     def weigh(vectors: Floats) -> Floats:
         weights = router.predict_weights(vectors)
@@ -45,8 +45,10 @@ def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
 
 
 def _weigh_by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
-    """The fit of a deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right
-    slot."""
+    """The function that fits deskit's class `name` to models' scores on train documents.
+
+    A score is 1 where a model is right, else 0; for DEWSU, it is the probability of the right slot.
+    """
 
     def fit(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
@@ -72,8 +74,10 @@ def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 
 def _weigh_above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
-    """The weights of DES-P (Woloszynski et al., 2012): of the models right more often than chance, or of
-    all."""
+    """The weights of DES-P (Woloszynski et al., 2012): equal for models that beat chance among neighbours.
+
+    Where no model beats chance, all have equal weights.
+    """
     classes = SlotClasses.from_dataset(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
@@ -90,11 +94,12 @@ def _weigh_above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 @dataclass(frozen=True)
 class SlotClasses:
-    """Slots as classes, plus two more if a document may lack a right slot or an answer."""
+    """A classifier's classes: the slots, and two more if a document may lack a right slot or an answer."""
 
     n_slots: int
     more: bool
-    """Whether to add a class for no answer, and one that no model gives: the label where no slot is right."""
+    """Whether there is a class for no answer, and one for documents without a right slot, which no model
+    gives."""
 
     @classmethod
     def from_dataset(cls, train: Dataset) -> SlotClasses:
@@ -144,17 +149,18 @@ COMPETENCES: Mapping[str, DesAlgorithm] = {
 )
 @dataclass(frozen=True)
 class DynamicSelection(MethodBase):
-    """Weighs models by their competence among the nearest train documents.
+    """Weighs models by their competence on the nearest train documents, the neighbours.
 
-    knora_e: those right on all of them, or else on as many of the nearest as any model is. knora_u: one vote
-    per neighbour that a model is right on. ola: the one right on most. dews: softmax of the mean probability
-    of the right slot, relative to the best model's, over models with at least half of it. lwse: non-negative
-    least squares from probabilities to labels. des_p: those right more often than chance.
+    knora_e: the models right on all neighbours; if none is, on as many of the nearest as any model. knora_u:
+    one vote per neighbour that a model is right on. ola: the model right on most neighbours. dews: a softmax
+    of mean probabilities of the right slot, relative to the best model's; models below half of it are left
+    out. lwse: non-negative least squares from probabilities to labels. des_p: the models that beat chance.
     """
 
     name: str
     neighbours: str = "outputs"
-    """"text": asks the selected models alone. "outputs" or "both": asks all of them first."""
+    """What makes documents similar: "text", "outputs" or "both"; with "text", only selected models are asked.
+    """
     nearest: Annotated[int, Range(3, 200, log=True)] = N_NEIGHBOURS
     encoder: str = TFIDF
 

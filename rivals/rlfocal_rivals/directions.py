@@ -1,4 +1,4 @@
-"""The principal directions of questions, which several rivals learn from."""
+"""The principal directions of questions, as inputs for several rivals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Directions:
     middle: Floats
     """(D,) the mean train question"""
     axes: Floats
-    """(D, K) the K directions, one a column"""
+    """(D, K) the K directions, one per column"""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(T, K) the texts' coordinates along the directions"""
@@ -28,11 +28,11 @@ class Directions:
 
 
 def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
-    """At most `most` principal directions of train questions; directions without variance are left out."""
+    """The principal directions of `train` questions, at most `most`; those without variance are left out."""
     fitted = fit_encoder(encoder, train)
     vectors = fitted.encode(train)
     middle = vectors.mean(axis=0)
     spreads, axes = np.linalg.eigh(np.cov(vectors.T, bias=True).reshape(len(middle), len(middle)))
-    kept = np.argsort(-spreads, kind="stable")[:most]
-    kept = kept[spreads[kept] > 1e-9]
-    return Directions(fitted, middle, axes[:, kept] / np.sqrt(spreads[kept]))
+    leading = np.argsort(-spreads, kind="stable")[:most]
+    leading = leading[spreads[leading] > 1e-9]
+    return Directions(fitted, middle, axes[:, leading] / np.sqrt(spreads[leading]))

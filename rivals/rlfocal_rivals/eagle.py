@@ -37,9 +37,9 @@ class Eagle(MethodBase):
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), with E = 1 / (1 + 10^((R_b - R_a) / 400)). S = 1 where only a is
-    right, 0 where only b is, else 1/2. All models meet on each document. A rating is the mean over all
-    comparisons; local ratings start from the global ones. For a question without a known word, only the
-    global ratings count.
+    right, 0 where only b is, else 1/2. Each pair of models is compared on each document. A rating is the mean
+    over all comparisons; local ratings start from the global ones. For a question without a known word, only
+    the global ratings count.
     """
 
     neighbours: Annotated[PositiveInt, Range(5, 200, log=True)] = 20
@@ -71,7 +71,7 @@ class Games(NamedTuple):
     """The games of all models against each other on n documents, in the rounds of a round-robin."""
 
     right: Bools
-    """(n, N) which models are right: they beat those that are not, and draw with each other."""
+    """(n, N) which models are right: a right model beats a wrong one; two right or two wrong ones draw."""
     seats: Ints
     """(n, N) the position of the model at each seat."""
     place: Ints
@@ -79,7 +79,7 @@ class Games(NamedTuple):
 
 
 def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
-    """The games on documents (n, N): a random order of the documents, and random seats on each."""
+    """The games on n documents, in random order and with random seats; `correct` (n, N): who was right."""
     n, n_models = correct.shape
     place = rng.permutation(n)
     return Games(correct, rng.permuted(np.tile(np.arange(n_models), (n, 1)), axis=1), place)
@@ -87,7 +87,10 @@ def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
 
 @lru_cache(maxsize=8)
 def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
-    """The seats that meet, round by round; each pair meets once, no seat twice in a round (circle method)."""
+    """The pairs of n seats in each round of a round-robin (circle method), as two arrays of seats.
+
+    Each pair meets once, and no seat plays twice in a round.
+    """
     circle, schedule = list(range(n + n % 2)), []
     for _ in range(len(circle) - 1):
         half = len(circle) // 2
@@ -99,9 +102,9 @@ def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
 
 
 def mean_ratings(start: Floats, games: Games, places: Ints, step: float) -> Floats:
-    """(S, N) ratings after S streams of documents (S, k), averaged over the rounds.
+    """(S, N) Elo ratings in S sequences of k documents, whose `places` are (S, k): the mean over all rounds.
 
-    They begin at `start` (S, N), which stays for an empty stream.
+    Ratings begin at `start` (S, N), and stay there if k = 0.
     """
     ratings, total = start.copy(), np.zeros_like(start)
     schedule = rounds(start.shape[1])
@@ -134,29 +137,31 @@ class EagleRouter:
     vectors: Floats
     """(n, D) vectors of the train questions"""
     games: Games
-    """The games of the models on train questions."""
+    """The games of the models on the train questions."""
     overall: Floats
     """(N,) the global rating of each model"""
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
-    most: float = math.inf
-    """The most cents per 1,000 queries that a model may cost."""
+    price_limit: float = math.inf
+    """The highest price of a model that may be asked, in cents per 1,000 queries."""
 
     def decide(self, calls: Calls) -> Answers:
         scores = self.scores(questions_of(calls)).round(9)
         # Without a budget in cents, an unknown price does not rule a model out.
-        affordable = ~(self.prices > self.most)
+        affordable = ~(self.prices > self.price_limit)
         picked: Ints = np.where(affordable, scores, -np.inf).argmax(axis=1)
         return ask(calls, picked)
 
     def hold_to_budget(self, budget: Budget) -> EagleRouter | None:
-        """The router within a budget: in models, itself; in cents, without models that cost more, because
-        Eagle's budget is per query."""
+        """The router within a budget; None if the budget pays for no model, or a price is unknown.
+
+        A budget in cents leaves out dearer models, because Eagle's budget is per query.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         if np.isnan(self.prices).any() or self.prices.min() > budget.amount:
             return None
-        return replace(self, most=budget.amount)
+        return replace(self, price_limit=budget.amount)
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N) the mixed ratings of the models."""

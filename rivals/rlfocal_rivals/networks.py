@@ -1,5 +1,4 @@
-"""Rivals' networks that are trained as RL-Focal's agents are, several seeds side by side; the only module
-with that code.
+"""Rivals' networks that are trained with the code of RL-Focal's agents, several seeds at once.
 
 It imports torch, which takes seconds, so other modules import it only where they use it.
 """
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["WeightPolicies", "fit_mlps", "learn_weights", "mlp_of_each", "rewards", "use_one_thread"]
 
 _INITIAL_SCALE = 0.01
-"""The scale of the last layer's initial weights: at first, all models have almost equal weight."""
+"""The scale of the last layer's initial weights, so small that all models begin with almost equal weight."""
 
 
 class LinearLayers(nn.Module):
-    """A linear layer for each of S seeds or agents, initialised by its own generator."""
+    """S linear layers, one per seed or agent, each initialised by its own generator."""
 
     def __init__(
         self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
@@ -47,7 +46,7 @@ class LinearLayers(nn.Module):
 def mlp_of_each(
     sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
 ) -> nn.Sequential:
-    """The network of `mlp` for each of S seeds or agents: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    """S multilayer perceptrons, one per seed or agent: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
     pairs = list(pairwise(sizes))
     layers: list[nn.Module] = []
     for n_in, n_out in pairs[:-1]:
@@ -59,11 +58,11 @@ def mlp_of_each(
 
 
 def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
-    """A network for each seed, from distributions (n, F) to one of `n_slots` slots, fitted to labels (n,).
+    """A network for each seed, from inputs (n, F) to logits of `n_slots` slots, fitted to labels (n,).
 
-    Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
-    where documents are too few to hold any out. Each seed draws its own held-out documents, initial weights
-    and batches.
+    It has the weights of the epoch with the best held-out accuracy (ties: the first). With too few documents
+    to hold any out, it has those of the last epoch. Held-out documents, initial weights and batches depend on
+    the seed.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
@@ -99,7 +98,7 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
 
 
 def _shuffle_rows(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, n) the rows of each seed in an order of its own."""
+    """(S, n) the positions of each seed's documents, shuffled by its own generator."""
     draws = [torch.randperm(rows.shape[1], generator=generator) for generator in generators]
     return rows.gather(1, torch.stack(draws))
 
@@ -122,8 +121,8 @@ def _take_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> 
 class WeightPolicies(nn.Module):
     """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
 
-    A is 1 or N. A single agent sees the whole state. Each of N agents sees the question and its own model's
-    entropy.
+    A is 1 or N. A single agent sees the whole state: the question and all models' entropies. Each of N agents
+    sees the question and its own model's entropy.
     """
 
     def __init__(self, n_models: int, n_state: int, how: Rlae, generators: Sequence[torch.Generator]) -> None:
@@ -169,7 +168,7 @@ class WeightPolicies(nn.Module):
 def learn_weights(
     states: Floats, probs: Floats, labels: Ints, seeds: Sequence[int], how: Rlae
 ) -> list[WeightPolicies]:
-    """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
+    """Each seed's policies, trained by PPO on states (T, K + N), probabilities (T, N, C) and labels (T,)."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
     weighers = WeightPolicies(n_models, n_state, how, generators)
@@ -200,10 +199,10 @@ def learn_weights(
 
 
 def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
-    """(S, D, B) 1 where the weighted mean probability is highest at the label, else -1.
+    """(S, D, B) the reward: 1 where the weighted mean probability is highest at the label, else -1.
 
-    `actions` (S, D, B, N) are logits of the weights, `probs` (S, B, N, C), `labels` (S, B), -1 where no slot
-    is right.
+    `actions` (S, D, B, N) are logits of the models' weights, `probs` (S, B, N, C) their probabilities, and
+    `labels` (S, B), which are -1 where no slot is right.
     """
     weights = torch.softmax(actions, 3).transpose(1, 2)
     answers = (weights @ probs).argmax(3).transpose(1, 2)

@@ -1,9 +1,8 @@
-"""Rivals that learn online: bandits, in which a label updates only the called model, and experts.
+"""Rivals that learn online: bandits, which learn about the called model alone, and experts.
 
 An arm is a model. The context x is the question along a few principal directions, plus a constant 1. The
 reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
-learned from, θ = A⁻¹ b. Experts see all models' answers: weighted votes that fall with errors, and the recent
-leader.
+learned from, θ = A⁻¹ b. Experts call all models: votes whose weights fall with errors, and the recent leader.
 """
 
 from __future__ import annotations
@@ -29,28 +28,27 @@ from rlfocal_rivals.directions import Directions, fit_directions
 
 @dataclass(frozen=True)
 class Arms:
-    """The state of N arms after the documents so far; older documents count less.
+    """What N arms have learned; below γ = 1, older documents count less.
 
     With each document, A becomes γ A + x xᵀ + (1 - γ) I, B becomes γ² B + x xᵀ + (1 - γ²) I, and b becomes γ
-    b + r x. x and r are 0 for arms that were not called, so that below γ = 1 these become uncertain again.
+    b + r x. For arms that were not called, x and r are 0, so that below γ = 1 they become uncertain again.
     The variance of θ · x is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019), and xᵀ A⁻¹ x at γ = 1.
     """
 
     matrices: Floats
-    """(N, K, K) A, the sum of x xᵀ with its ridge"""
+    """(N, K, K) A, the identity plus the discounted sum of x xᵀ"""
     squares: Floats
-    """(N, K, K) B, the sum of x xᵀ by squared discounts"""
+    """(N, K, K) B, as A with squared discounts"""
     inverses: Floats
     """(N, K, K) A⁻¹, the inverse of A"""
     sums: Floats
-    """(N, K) b, the sum of rewards times x"""
+    """(N, K) b, the discounted sum of rewards times x"""
     gamma: float = 1.0
-    """γ, the discount of a label for each later one"""
+    """γ, the factor on an older label's weight for each newer one"""
 
     @classmethod
     def learn_all(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
-        """Arms that have each learned from every document, and forget from then on: contexts (T, K), rewards
-        (T, N)."""
+        """Arms that each learned from all of T documents, undiscounted: contexts (T, K), rewards (T, N)."""
         each = (rewards.shape[1], 1, 1)
         matrix = np.eye(contexts.shape[1]) + contexts.T @ contexts
         inverses, sums = np.tile(np.linalg.inv(matrix), each), rewards.T.astype(np.float64) @ contexts
@@ -66,13 +64,13 @@ class Arms:
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
     def variances(self, context: Floats) -> Floats:
-        """(N,) xᵀ A⁻¹ B A⁻¹ x, at least 0."""
+        """(N,) the variance xᵀ A⁻¹ B A⁻¹ x of each arm's estimate at a context x (K,), at least 0."""
         along = self.inverses @ context
         along_context: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
         return np.asarray(np.maximum(along_context, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
-        """Updates an arm with one document's reward; the others forget."""
+        """Updates an arm with one document's reward; below γ = 1, all arms forget a little."""
         for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):
             parts *= gamma
             parts += (1 - gamma) * np.eye(len(context))
@@ -84,14 +82,14 @@ class Arms:
 
 
 Discount = Annotated[float, Field(gt=0, le=1)]
-"""γ, the factor on older labels with each new one; at 1 nothing is forgotten."""
+"""γ, the factor on an older label's weight for each newer one; at 1 nothing is forgotten."""
 Score = Callable[[Arms, Floats], Floats]
-"""A function of the arms and a context (K,), which returns the score of each arm (N,)."""
+"""A function of the arms and a context (K,) that returns each arm's score (N,)."""
 
 
 @dataclass(frozen=True)
 class Bandit(MethodBase):
-    """The settings that all bandits share. By default, arms first learn from train."""
+    """A bandit: a subclass says how it scores arms. By default, arms first learn from train."""
 
     encoder: str = TFIDF
     directions: Annotated[int, Range(4, 64, log=True)] = 16
@@ -102,7 +100,7 @@ class Bandit(MethodBase):
 
     @abstractmethod
     def score(self, seed: int) -> Score:
-        """The function that scores arms, for one run."""
+        """The function that scores arms in one run, whose random numbers start from `seed`."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Gambler]:
         directions = fit_directions(self.encoder, questions_of(train), self.directions)
@@ -114,7 +112,10 @@ class Bandit(MethodBase):
 
 @dataclass(frozen=True)
 class Gambler:
-    """Calls the model with the highest score and returns its answer. Ties: the alphabetically first."""
+    """A fitted bandit: calls the model with the highest score, and returns its answer.
+
+    Ties: the alphabetically first model.
+    """
 
     method: Bandit
     directions: Directions
@@ -122,16 +123,14 @@ class Gambler:
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Decides by what was learned on train, without labels."""
+        """Decides on all documents by what arms learned on train; no test label is seen."""
         score = self.method.score(self.seed)
         contexts = contexts_of(questions_of(calls), self.directions)
         picked = [int(score(self.arms, context).argmax()) for context in contexts]
         return ask(calls, np.array(picked, dtype=np.int64))
 
     def decide_along(self, stream: Stream) -> None:
-        """Decides one document after another; after each answer its label shows whether the called model was
-        right.
-        """
+        """Decides on one document after another; after each answer, the called model's arm learns from it."""
         score, arms = self.method.score(self.seed), self.arms.copy()
         for turn in stream:
             [context] = contexts_of(questions_of(turn.calls), self.directions)
@@ -141,14 +140,13 @@ class Gambler:
 
 
 def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
-    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a constant
-    1."""
+    """(T, K + 1) the questions' coordinates, with mean squared length 1 on train, and a constant 1."""
     along = directions.encode(texts)
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
 def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], Made]:
-    """Registers a bandit as a method."""
+    """Registers a bandit as an online method that needs the texts of questions; arguments as in `Entry`."""
     more: dict[str, Any] = {"protocols": ("online",), "fewest_models": 2, "has_budgets": False}
     return question_router(name, asks, source=source, differs=differs, **more)
 
@@ -231,8 +229,8 @@ class DiscountedThompson(Thompson):
     """Thompson sampling in which older labels count less."""
 
     v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.25
-    """The standard deviation of a reward; it is lower than in `Thompson`, because forgetting keeps arms more
-    uncertain."""
+    """The standard deviation of a reward; lower than in `Thompson`, as forgetting makes arms more uncertain.
+    """
     gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
 
 
@@ -280,7 +278,7 @@ class Hedge(MethodBase):
 
 @dataclass(frozen=True)
 class Hedger:
-    """Answers the weighted plurality. Ties go as in a soft vote."""
+    """Calls all models, and answers their weighted plurality. Ties go as in a soft vote."""
 
     log_weights: Floats
     """(N,) ln w, the weights after train"""
@@ -288,12 +286,11 @@ class Hedger:
     share: float
 
     def decide(self, calls: Calls) -> Answers:
-        """Decides by the weights after train, without labels."""
+        """Decides on all documents by the weights after train; no test label is seen."""
         return Answers(vote(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
-        """Answers a stream, with new weights after each label, which shows which models were right, because
-        all are asked."""
+        """Answers a stream. After each answer, the weights of the models that were wrong fall."""
         log_weights = self.log_weights
         for turn in stream:
             turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))
@@ -311,9 +308,9 @@ def reweigh(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Flo
 
 
 def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
-    """(T + 1, N) ln w before each of T documents and after the last, from which models were wrong (T, N).
+    """(T + 1, N) ln w before each of T documents and after the last; the first weights are equal.
 
-    Starts uniform.
+    `wrong` (T, N) says which models were wrong.
     """
     every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
     for row in wrong:
@@ -322,7 +319,7 @@ def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
 
 
 def vote(outputs: Dataset, log_weights: Floats) -> Ints:
-    """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
+    """(T,) the slot of the weighted plurality of all models; log-weights are (T, N) or (N,)."""
     votes = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
     # Rounded, or the float error of a weight would break a tie.
     weights = np.exp(log_weights).round(12)
@@ -345,7 +342,7 @@ def vote(outputs: Dataset, log_weights: Floats) -> Ints:
 )
 @checked
 class SlidingWindowLeader(MethodBase):
-    """Asks the model that was right most often on the last labels."""
+    """Answers as the model does that was right most often on the last labels; calls all models."""
 
     window: Annotated[PositiveInt, Range(20, 2000, log=True)] = 200
     """The number of labels in the window."""
@@ -356,24 +353,23 @@ class SlidingWindowLeader(MethodBase):
 
 @dataclass(frozen=True)
 class Follower:
-    """Answers as the leader of the window does. Ties: the alphabetically first."""
+    """Answers as the model does that was right most often in the window. Ties: the alphabetically first."""
 
-    before: Bools
+    train_correct: Bools
     """(W, N) which models were right on the last W train documents; W is at most the window"""
     window: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Asks the leader at the end of train for every document, without labels."""
-        return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
+        """Asks the model that leads at the end of train for every document; no test label is seen."""
+        return ask(calls, np.full(len(calls), self.train_correct.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
-        """Answers a stream.
+        """Answers a stream with a moving window.
 
-        After each answer it calls the other models, because a label shows only which called models were
-        right.
+        After each answer it calls the other models too, because a label is compared with called models alone.
         """
-        last = list(self.before)
-        n_right = self.before.sum(axis=0)
+        last = list(self.train_correct)
+        n_right = self.train_correct.sum(axis=0)
         for turn in stream:
             turn.answer(int(ask(turn.calls, n_right[None].argmax(axis=1)).slots[0]))
             turn.calls.call_all()

@@ -1,7 +1,7 @@
 """Constant pools: the same few models for every document, chosen on train.
 
-They are chosen by the accuracy of their vote, by their held-out likelihood, or by what their votes tell of
-the right answer.
+They are chosen by the accuracy of their vote, by their held-out likelihood, or by the mutual information of
+their votes and the right answer.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ConstantVote:
 
 
 class Vote(PoolFusion):
-    """A fusion without parameters."""
+    """A rule that fuses a pool's outputs without learned parameters; a subclass says how."""
 
     @abstractmethod
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
-        """(T,) the answered slots of the pool, from the outputs of its members."""
+        """(T,) the slots that the pool (N,) answers, from the outputs of its members."""
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return ConstantVote(self, pool)
@@ -82,17 +82,17 @@ class PoolCriterion(Protocol):
     def score_members(self, members: Members) -> float: ...
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """The fused answers, from the outputs of the members."""
+        """The members' fused answers, from `outputs`."""
         ...
 
 
 @dataclass(frozen=True)
 class ConstantPool(MethodBase):
-    """A constant pool, grown greedily from no models, each time by the one that raises the criterion most."""
+    """A constant pool, grown greedily: each step adds the model that raises the criterion most."""
 
     chosen_by: Callable[[Dataset], PoolCriterion]
     size: int = 0
-    """The number of models in the pool; 0: as many as help, up to MAX_POOL_SIZE."""
+    """The number of models in the pool; 0: until the criterion no longer rises, up to MAX_POOL_SIZE."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GrownPool]:
         choice, amount = self.chosen_by(train), float(self.size or MAX_POOL_SIZE)
@@ -104,19 +104,19 @@ class ConstantPool(MethodBase):
 
 @dataclass(frozen=True)
 class GrownPool:
-    """Asks its members on every document."""
+    """Asks the same grown pool on every document, and fuses its outputs as its criterion says."""
 
     choice: PoolCriterion
     members: Members
     prices: Floats
-    """(N,) the price of each model"""
+    """(N,) the price of each model, in cents per 1,000 queries; NaN where unknown"""
 
     def decide(self, calls: Calls) -> Answers:
         outputs = calls.call(np.isin(np.arange(len(calls.models)), self.members))
         return self.choice.answer(outputs, self.members)
 
     def hold_to_budget(self, budget: Budget) -> GrownPool | None:
-        """The pool grown within the budget; None if it cannot pay for any model."""
+        """A pool grown anew within the budget; None if the budget pays for no model."""
         members = grow(self.choice.score_members, budget.costs(self.prices), budget.amount, MAX_POOL_SIZE)
         return GrownPool(self.choice, members, self.prices) if members else None
 
@@ -124,8 +124,8 @@ class GrownPool:
 def grow(score: Callable[[Members], float], cost: Floats, amount: float, largest: int | None) -> Members:
     """The members of a pool, added one by one: each time the affordable model that raises the score most.
 
-    `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no
-    model raises the score; without, it goes on as far as `amount` allows. Ties: the first model.
+    `amount` limits the summed `cost` (N,), which is infinite where unknown. With `largest`, growth also stops
+    at that many models, or when no model raises the score. Ties: the first model.
     """
     pool: Members = ()
     worth_now, spent = -math.inf, 0.0
@@ -150,9 +150,9 @@ ChosenBy = TypeVar("ChosenBy", bound=Callable[[Dataset], PoolCriterion])
 
 
 def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[ChosenBy], ChosenBy]:
-    """Registers constant pools chosen by a criterion, the decorated function of train.
+    """Registers a method of constant pools; the decorated function returns its criterion from train.
 
-    `more`: fields of the entry.
+    `more`: further fields of the method's `Entry`.
     """
 
     def enter(chosen_by: ChosenBy) -> ChosenBy:
@@ -179,17 +179,17 @@ _MIN_SHARE = 1e-3  # lower bound on shares, so that an answer no member gave has
 class Likelihood:
     """The criterion Σ_t log(mean over members m of p_m(right slot)), out of fold on train.
 
-    For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: their p_m is the
-    share of samples times its mean for the right answer. Temperatures come from a grid.
+    For choices, p_m = softmax(log-probs / temperature_m), with temperatures from a grid. For free answers,
+    p_m is the share of samples times its mean at the right answer.
     """
 
     scales: Floats
-    """(N,) temperatures for choices, factors for free answers."""
-    held_out: Floats
-    """(T, N) the out-of-fold calibrated probability of train's right slots."""
+    """(N,) each model's temperature for choices, or its factor on shares of samples for free answers."""
+    right_probs: Floats
+    """(T, N) each model's calibrated probability of the right slot of train documents, out of fold."""
 
     def score_members(self, members: Members) -> float:
-        total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _MIN_SHARE)).sum()
+        total = np.log(np.maximum(self.right_probs[:, list(members)].mean(axis=1), _MIN_SHARE)).sum()
         return round(float(total), 9)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
@@ -211,8 +211,7 @@ class Likelihood:
     needs=("log-probs",),
 )
 def calibrate(train: Dataset) -> Likelihood:
-    """The criterion, calibrated on the documents with a right slot; the t-th of them is in fold t mod the
-    number of folds."""
+    """The criterion, calibrated on the train documents with a right slot, in `LIKELIHOOD_FOLDS` folds."""
     rows = train.rows(train.labels >= 0)
     fold = np.arange(len(rows)) % LIKELIHOOD_FOLDS
     if train.kind == "answers":
@@ -232,7 +231,7 @@ def calibrate(train: Dataset) -> Likelihood:
 
 
 def _calibrate(documents: Dataset, scales: Floats) -> Floats:
-    """(T, N, C) the models' probabilities after temperature scaling"""
+    """(T, N, C) the models' calibrated probabilities, by temperatures or by factors (N,) on shares"""
     if documents.kind == "answers":
         return documents.probs * scales[:, None]
     return np.exp(_log_softmax(documents, scales[:, None]))
@@ -258,10 +257,10 @@ def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
 )
 @dataclass(frozen=True)
 class Information:
-    """The criterion I(Y; X_S), which a model m raises by I(Y; X_m | X_S).
+    """The criterion I(Y; X_S), the mutual information of a pool S's votes with which slot is right.
 
     There is one observation per document and slot: Y is whether the slot is right, and X_m whether m predicts
-    it.
+    it. A model m raises the criterion by I(Y; X_m | X_S).
     """
 
     train: Dataset
@@ -270,7 +269,7 @@ class Information:
         return round(mutual_information(*self._read_votes(members)), 12)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """Answers the slot whose pattern of votes was right most often on train."""
+        """Answers the slot that members' votes make likeliest: on train, their pattern was right most often."""
         exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
         chance = np.where(exists, self.chances(members)[_read_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
@@ -280,7 +279,10 @@ class Information:
         return Answers(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def chances(self, members: Members) -> Floats:
-        """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1); share is that of all right slots."""
+        """(2^M,) P(Y = 1 | pattern), smoothed: (n right + share) / (n + 1) for a pattern of n slots.
+
+        `share` is the share of right slots among all.
+        """
         pattern, is_right = self._read_votes(members)
         seen = np.bincount(pattern, minlength=2 ** len(members))
         right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))
@@ -289,16 +291,16 @@ class Information:
         return shares
 
     def _read_votes(self, members: Members) -> tuple[Ints, Bools]:
-        """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
+        """(R,) the pattern of votes and (R,) whether the slot is right, for all slots of train documents."""
         slots = np.arange(self.train.probs.shape[2])
         exists = slots < self.train.n_choices[:, None]
         return _read_patterns(self.train, members)[exists], (self.train.labels[:, None] == slots)[exists]
 
 
 def mutual_information(pattern: Ints, is_right: Bools) -> float:
-    """I(Y; X) of observed patterns and outcomes, in nats, less Miller and Madow's bias (1955).
+    """I(Y; X) of n patterns X (n,) and outcomes Y (n,), in nats, less Miller and Madow's bias (1955).
 
-    The bias is (cells that occur - patterns that occur - outcomes that occur + 1) / 2n.
+    The bias is (distinct pairs of X and Y - distinct X - distinct Y + 1) / 2n.
     """
     n = len(pattern)
     if n == 0:
@@ -313,7 +315,7 @@ def mutual_information(pattern: Ints, is_right: Bools) -> float:
 
 
 def _read_patterns(documents: Dataset, members: Members) -> Ints:
-    """(T, C) which members predict a slot, as a binary number."""
+    """(T, C) the pattern of votes for each slot: bit i is 1 where the i-th member predicts it."""
     slots = np.arange(documents.probs.shape[2])
     pattern = np.zeros((len(documents), len(slots)), dtype=np.int64)
     for bit, model in enumerate(members):

@@ -1,6 +1,7 @@
-"""Routers that ask the model which an estimator, fitted to who was right on train, expects to be right.
+"""Routers that ask the model whose answer an estimator expects to be right, from the question's vector.
 
-An estimator has scikit-learn's interface: `QuestionRouter.learn` returns what `fit(X, Y).predict` would.
+The estimator is fitted to which models were right on train. `QuestionRouter.learn` returns a function such as
+scikit-learn's `fit(X, Y).predict`.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ class QuestionRouter(MethodBase):
 
     @abstractmethod
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
-        """f, from the train questions' vectors (n, D) and which models were right (n, N)."""
+        """The function f, fitted to the train questions' vectors (n, D) and to which models were right (n,
+        N)."""
 
     @property
     def is_probability(self) -> bool:
-        """Whether f_m is the probability that m is right."""
+        """Whether an expected score f_m is the probability that model m is right."""
         return True
 
     def weigh_price(self, train: Dataset) -> float:
-        """How much of f a cent per 1,000 queries is worth.
+        """The score that a cent per 1,000 queries is worth; 0: prices do not count.
 
-        Raises InputError if prices count and one is unknown.
+        Raises InputError if prices count and a model's price is unknown.
         """
         return 0.0
 
@@ -90,10 +92,10 @@ _DIFFERENCES = (
 
 @dataclass(frozen=True)
 class PricedRegression(QuestionRouter):
-    """A regression of scikit-learn for each model, with what a right answer is worth."""
+    """A router by one scikit-learn regression per model, whose scores are traded against prices."""
 
     willingness: Worth = math.inf
-    """W, what a right answer is worth, in the unit of prices."""
+    """W, the worth of a right answer, in cents per 1,000 queries; inf: prices do not count."""
 
     def weigh_price(self, train: Dataset) -> float:
         if math.isfinite(self.willingness):
@@ -125,7 +127,7 @@ class PricedRegression(QuestionRouter):
 )
 @checked
 class MLPRegressors(PricedRegression):
-    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is scikit-learn's network, fitted to m's correctness."""
+    """Asks argmax_m W · f_m(e(x)) - price_m; the network f_m is fitted to where model m was right."""
 
     hidden: Annotated[PositiveInt, Range(25, 200, log=True)] = 100
     """The number of units of the hidden layer."""
@@ -133,7 +135,7 @@ class MLPRegressors(PricedRegression):
     epochs: PositiveInt = 50
     """The most epochs; fitting ends earlier when the loss stops falling."""
     decay: Annotated[NonNegativeFloat, Range(1e-6, 1e-2, log=True)] = 1e-4
-    """L2 penalty on the weights"""
+    """The L2 penalty on the weights."""
     seeded = True
 
     def regressor(self, seed: int) -> object:
@@ -151,10 +153,10 @@ class MLPRegressors(PricedRegression):
 )
 @checked
 class SupportVectors(PricedRegression):
-    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is a linear support vector regression of m's correctness."""
+    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is a linear support vector regression of whether m is right."""
 
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
-    """C, the weight of errors against that of the weights' length"""
+    """C of scikit-learn's LinearSVR: the weight of errors, against the penalty on the weights"""
     epsilon: Annotated[NonNegativeFloat, Range(0.0, 0.3)] = 0.0
     """the largest error that counts as none"""
     is_probability = False
@@ -169,7 +171,7 @@ class SupportVectors(PricedRegression):
 
 
 MIN_STEPS = 600
-"""The minimum number of steps, so that learning on few documents does not stop too early."""
+"""The minimum number of gradient steps, so that learning on few documents does not stop too early."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,10 @@ class Descent:
 
     epochs: Annotated[int, Range(3, 30, log=True)] = 10
     batch: int = 128
-    """the number of documents in a step"""
+    """The number of documents in a gradient step."""
     rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
     decay: float = 1e-4
-    """weight decay"""
+    """The weight decay of Adam."""
 
 
 def descend(
@@ -194,9 +196,10 @@ def descend(
     batch: int = 0,
     anneals: bool = True,
 ) -> None:
-    """Minimises, in place, the mean loss over n documents; `loss` takes positions, `batch` of them a step.
+    """Minimises the mean `loss` over n documents by Adam, changing the parameters in place.
 
-    It runs on one thread, so that results are the same everywhere. `anneals`: the rate falls linearly to 0.
+    `loss` gets the positions of a batch of documents. `anneals`: the learning rate falls linearly to 0. It
+    runs on one thread, so that results are the same everywhere.
     """
     import torch
 
@@ -219,7 +222,7 @@ def descend(
 
 
 def uniform(*shape: int, generator: Generator, fan_in: int = 0) -> Tensor:
-    """Initial weights, uniform within 1 / √fan_in; fan_in is by default the first dimension."""
+    """Initial weights, uniform between ±1 / √fan_in; by default, fan_in is the first dimension."""
     import torch
 
     drawn = torch.empty(shape).uniform_(-1, 1, generator=generator)
@@ -240,15 +243,18 @@ def logistic(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Carrot(MethodBase):
-    """Asks argmin (1 - μ) · error + μ · cost; a subclass says how accuracies and costs are estimated."""
+    """Asks argmin_m (1 - μ) · error_m + μ · cost_m, both estimated from the question as a subclass says.
+
+    A cost is a share of the dearest model's mean cost.
+    """
 
     mu: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """μ, the weight of cost"""
+    """μ, the weight of cost against error"""
     encoder: str = TFIDF
 
     @abstractmethod
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
-        """Estimates of accuracies, and of costs in cents per 1,000 queries, from the questions."""
+        """Scorers that estimate accuracies, and costs in cents per 1,000 queries, from a question."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         accuracy, costs = self.estimate(fit_encoder(self.encoder, questions_of(train)), train)
@@ -273,14 +279,14 @@ _CARROT_DIFFERENCES = (
 )
 @checked
 class CarrotKNN(Carrot):
-    """Predicts by the mean over k nearest questions, with one k for the accuracies of all models, and one for
-    costs.
+    """Predicts accuracies and costs by means over the k nearest train questions.
 
-    k is a power of 2, up to `most` and 512: that with the highest R² on five folds of train, taken in order.
+    All models' accuracies share one k, and all costs another. k is the power of 2, up to `most` and 512, with
+    the highest R² on five unshuffled folds of train.
     """
 
     most: Annotated[int, Field(ge=2), Range(32, 1024, log=True)] = 512
-    """the largest k that is tried"""
+    """The upper limit on k."""
     revision = "2"
 
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
@@ -293,10 +299,10 @@ class CarrotKNN(Carrot):
 
 
 def best_k(X: Floats, values: Floats, most: int) -> int:
-    """The power of 2, up to `most` and 512, with the highest R² of values (n, N) on five folds.
+    """The number of neighbours that best predict values (n, N) from vectors X (n, D): a power of 2.
 
-    Folds are of train documents (n, D) in order, not shuffled. R² is averaged over models and folds. Ties:
-    the least.
+    It is at most `most` and 512, and has the highest R², averaged over models and five unshuffled folds.
+    Ties: the smallest.
     """
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.metrics import r2_score
@@ -306,9 +312,9 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
         return 2
     ks = [2**power for power in range(1, 10) if 2**power <= min(most, len(X) * 4 // 5)]
     quality = np.zeros(len(ks))
-    for learnt, held in KFold(5).split(X):
-        places = find_nearest(cosines(X[learnt], X[held]), ks[-1]).positions
-        quality += [r2_score(values[held], mean_over(values[learnt], places[:, :k])) for k in ks]
+    for rest, fold in KFold(5).split(X):
+        places = find_nearest(cosines(X[rest], X[fold]), ks[-1]).positions
+        quality += [r2_score(values[fold], mean_over(values[rest], places[:, :k])) for k in ks]
     best: int = ks[int(quality.round(9).argmax())]
     return best
 
@@ -325,7 +331,7 @@ class CarrotLinear(Carrot):
     """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
 
     penalty: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
-    """The penalty on squared weights, of either regression."""
+    """The penalty on squared weights in both regressions."""
 
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
         # scikit-learn takes a second to import, and listing the methods must not.

@@ -1,6 +1,7 @@
-"""Rankers: each distinct answer of the models is a candidate, and a ranker compares candidates in pairs.
+"""Rankers of a document's candidates, which are the distinct answers of the models, by comparing pairs.
 
-They compare by who gave an answer with which probability, or by texts (LLM-Blender, Jiang et al., 2023).
+A ranker compares two candidates by the models' votes and probabilities, or by texts (LLM-Blender, Jiang et
+al., 2023).
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Ranker(Protocol):
     """A ranker of candidates: its scores s_ij say how much better candidate i of a document is than j."""
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
-        """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
+        """(T, C) the total Σ_j (s_ij - s_ji) of each candidate i; `candidates` (T, C) marks the slots i, j."""
         ...
 
 
 @dataclass(frozen=True)
 class RankedPolicy:
-    """Answers the candidate with the highest total of comparisons."""
+    """Calls all models, and answers the candidate with the highest total of its ranker's comparisons."""
 
     ranker: Ranker
 
@@ -59,7 +60,7 @@ def candidates_of(documents: Dataset) -> Bools:
 
 
 def right_and_wrong(train: Dataset) -> Ints:
-    """(P, 3) document, right candidate and wrong candidate, for all such pairs."""
+    """(P, 3) all pairs of a right and a wrong candidate: document, right slot, wrong slot."""
     candidates, labels = candidates_of(train), train.labels
     has_right = (labels >= 0) & candidates[np.arange(len(labels)), np.maximum(labels, 0)]
     wrong = candidates & has_right[:, None] & (np.arange(candidates.shape[1]) != labels[:, None])
@@ -82,13 +83,14 @@ def mark_predictions(documents: Dataset) -> Bools:
 )
 @dataclass(frozen=True)
 class PairwiseLogLinear(MethodBase):
-    """s_ij = w · (f_i - f_j), fitted by the binary cross-entropy of σ(s_ij).
+    """Ranks candidates by s_ij = w · (f_i - f_j); f_i are features of the votes and log-probs for candidate
+    i.
 
-    It is fitted on pairs of a right and a wrong candidate of one document, in both orders.
+    w minimises the binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate, in both orders.
     """
 
     inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
-    """the inverse strength of the ridge, scikit-learn's C"""
+    """The inverse strength of the ridge, scikit-learn's C."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
         return [RankedPolicy(fit_features(train, self.inverse_ridge))]
@@ -99,9 +101,9 @@ class FeatureRanker:
     """A ranker with s_ij = w · (f_i - f_j), so that the candidate with the highest w · f wins."""
 
     weights: Floats
+    """(3 + 2N,) w, the weight of each feature"""
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
-        """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
         score = features(outputs) @ self.weights
         n = candidates.sum(axis=1, keepdims=True)
         totals: Floats = 2 * (n * score - np.where(candidates, score, 0.0).sum(axis=1, keepdims=True))
@@ -109,7 +111,7 @@ class FeatureRanker:
 
 
 def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
-    """A ranker by logistic regression on differences of features, in units of their standard deviation."""
+    """A ranker by logistic regression on right minus wrong candidates' features, standardised in scale."""
     from sklearn.linear_model import LogisticRegression
 
     numbers = features(train)
@@ -130,8 +132,8 @@ def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
 def features(documents: Dataset) -> Floats:
     """(T, C, 3 + 2N) features of every slot.
 
-    They are the share of models that predict it, its mean and its highest probability; then, for each model,
-    whether it predicts the slot, and its log-probability.
+    The first three are the share of models that predict the slot, its mean and its highest probability. N say
+    which models predict it, and N are the models' log-probabilities of it.
     """
     votes = mark_predictions(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)
@@ -146,22 +148,23 @@ Pairs = Ints
 
 PAIR_MARKS = ("<source>", "<candidate1>", "<candidate2>")
 MAX_TOKENS = 512
-"""The most tokens of a question with two answers; longer texts lose the end of the question."""
+"""The most tokens of a text of two answers and a question; longer texts lose the end of the question."""
 
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """A ranker by texts: s_ij is the score of i minus that of j, each from the hidden states at <source> and
-    at its own mark."""
+    """A ranker by texts: s_ij is the score of candidate i minus that of j, which an encoder reads together.
+
+    A score comes from the hidden states at <source> and at the candidate's own mark.
+    """
 
     tokenizer: Any
     encoder: Any
     head: Any
-    """Maps the two hidden states to a score."""
+    """A linear layer from the two hidden states to a score."""
     batch: int
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
-        """(T, C) Σ_j (s_ij - s_ji) over all pairs of a document's candidates (T, C)."""
         import torch
 
         rows, first, second = np.nonzero(candidates[:, :, None] & candidates[:, None, :])
@@ -177,7 +180,7 @@ class PairEncoder:
         return totals
 
     def logits(self, texts: list[str]) -> Tensor:
-        """(P,) s_ij, from texts that contain the marks."""
+        """(P,) s_ij for each of P texts, in which `PAIR_MARKS` precede the question and candidates i and j."""
         import torch
 
         batch = self.tokenizer(
@@ -199,8 +202,10 @@ class PairEncoder:
 
 
 def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
-    """A text for each row (P, 3) of document and two slots; the question comes last, so that truncation cuts
-    it."""
+    """A text of two candidates and their question for each of `pairs` (P, 3): document, slot i, slot j.
+
+    The question comes last, so that truncation cuts it.
+    """
     answers = documents.choices if documents.kind == "choices" else documents.slots
     questions = questions_of(documents)
     question, first, second = PAIR_MARKS
@@ -211,15 +216,15 @@ def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
 
 
 def fit_pair_encoder(how: LLMBlender, train: Dataset, pairs: Pairs) -> PairEncoder:
-    """The encoder, fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in
-    both orders.
+    """The encoder, fine-tuned by AdamW on `pairs` (P, 3) of document, right slot and wrong slot.
 
-    Raises InputError if the model cannot be loaded, or if questions or choice texts are missing.
+    Each pair is used in both orders. Raises InputError if the model cannot be loaded, or if questions or
+    choice texts are missing.
     """
     if not any(train.questions) or (train.kind == "choices" and not all(train.choices)):
         raise InputError(
-            f"llm_blender with model={how.model!r} reads questions and choices, and {train.benchmark!r} has "
-            "no texts of them; use pairwise_log_linear"
+            f"llm_blender with model={how.model!r} reads the texts of questions and choices, which "
+            f"{train.benchmark!r} lacks; use pairwise_log_linear"
         )
     import torch
 
@@ -290,7 +295,7 @@ def _draw_batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
 )
 @dataclass(frozen=True)
 class LLMBlender(MethodBase):
-    """Ranks the distinct answers of the models by their texts; s_ij scores how much better i is than j.
+    """Ranks the candidates, the models' distinct answers, by texts; s_ij scores how much better i is than j.
 
     It is trained by the binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one
     document, in both orders. It answers the candidate with the highest Σ_j (s_ij - s_ji), the paper's
@@ -298,7 +303,7 @@ class LLMBlender(MethodBase):
     """
 
     model: str = ""
-    """A transformers encoder, by directory or hub name, which reads question and answers."""
+    """The transformers encoder that reads questions and answers, by directory or hub name."""
     epochs: Annotated[int, Range(1, 4)] = 1
     batch: int = 16
     learning_rate: Annotated[float, Range(1e-6, 1e-4, log=True)] = 1e-5
@@ -307,9 +312,9 @@ class LLMBlender(MethodBase):
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
-        """Fine-tunes the encoder once.
+        """One policy, by an encoder fine-tuned on train.
 
-        Raises InputError without a model, for one that cannot be loaded, and for missing texts.
+        Raises InputError if `model` is not set, cannot be loaded, or if texts are missing.
         """
         if not self.model:
             raise InputError(

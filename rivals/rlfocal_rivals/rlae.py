@@ -1,9 +1,9 @@
-"""RLAE with a single span: weights of all models, set for each document by Gaussian policies trained by PPO.
+"""RLAE: for each document, Gaussian policies trained by PPO set the weights with which models are fused.
 
-The paper's process is reduced to one step. The state is the question and each model's entropy; the action is
-a logit per model, whose softmax gives the weights w. The answer is argmax_c Σ_k w_k q_k(c), and the reward
-±1. With a single step, GAE is r - V(s), whatever γ and λ. Stored outputs cannot show what models would have
-said after a different first span, so weights cannot change within an answer.
+The paper's process, a step per span of the answer, is reduced to one step. The state is the question and each
+model's entropy. The action is a logit per model, whose softmax gives the weights w. The answer is argmax_c
+Σ_k w_k q_k(c), where q_k are model k's probabilities, and the reward is ±1. With a single step, GAE is r -
+V(s), whatever γ and λ. Stored outputs do not show how models would go on after a different first span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rlae(MethodBase):
-    """The settings that the single-agent and the multi-agent form share."""
+    """RLAE's settings, for one agent or for an agent per model."""
 
     has_agent_per_model: ClassVar[bool]
     """Whether each model has its own agent; if not, one agent sets all weights."""
@@ -43,11 +43,11 @@ class Rlae(MethodBase):
     draws: int = 8
     """The number of actions drawn per document."""
     epochs: Annotated[int, Range(1, 10)] = 4
-    """The number of gradient steps on each iteration's actions."""
+    """The number of gradient steps on the actions drawn in an iteration."""
     clip: float = 0.2
     learning_rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
     spread: Annotated[float, Range(0.1, 3.0, log=True)] = 1.0
-    """The policies' initial standard deviation; it is learned."""
+    """The policies' initial standard deviation, in logits; training changes it."""
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[WeightedPolicy]:
@@ -64,14 +64,16 @@ class Rlae(MethodBase):
 
 @dataclass(frozen=True)
 class WeightedPolicy:
-    """Asks all models; answers the slot with the highest mean probability, weighted by the policies'
-    means."""
+    """Asks all models, and answers the slot with the highest weighted mean probability.
+
+    The weights are the softmax of the policies' mean logits.
+    """
 
     directions: Directions
     middle: Floats
-    """(K + N,) the mean state on train"""
+    """(K + N,) the mean state on train, subtracted from each state"""
     scale: Floats
-    """(K + N,) the standard deviations of the state on train"""
+    """(K + N,) the standard deviations of states on train, by which each state is divided"""
     weighers: WeightPolicies
 
     def decide(self, calls: Calls) -> Answers:
@@ -83,7 +85,7 @@ class WeightedPolicy:
 
 
 def states_of(documents: Dataset, directions: Directions) -> Floats:
-    """(T, K + N) the questions along their principal directions, and the entropy of each model in nats."""
+    """(T, K + N) the states: questions' coordinates along `directions`, and each model's entropy in nats."""
     p = documents.probs
     entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=2)
     return np.hstack([directions.encode(questions_of(documents)), entropies])
@@ -100,7 +102,7 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
 )
 @dataclass(frozen=True)
 class RlaePpo(Rlae):
-    """One Gaussian policy over the logits of all weights, from the question and all models' entropies."""
+    """RLAE with one agent, which sets all weights by the question and all models' entropies."""
 
     has_agent_per_model: ClassVar[bool] = False
 
@@ -116,6 +118,7 @@ class RlaePpo(Rlae):
 )
 @dataclass(frozen=True)
 class RlaeMappo(Rlae):
-    """N Gaussian policies of one logit each, with a shared reward and a critic on the joint state."""
+    """RLAE with an agent per model, which sets its weight; all share a reward and a critic of the whole
+    state."""
 
     has_agent_per_model: ClassVar[bool] = True

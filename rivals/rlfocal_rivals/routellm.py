@@ -1,4 +1,4 @@
-"""RouteLLM's routers: they ask the strong model where it is worth its price, and the weak one elsewhere."""
+"""RouteLLM's routers, which ask a strong model where it is worth its price, and a weak one elsewhere."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 
 HELD_OUT_DIVISOR = 10
-"""One train document in so many is held out, to set the threshold."""
+"""One in so many train documents is held out, to set the threshold."""
 
 
 class Pair(NamedTuple):
     """The positions of the two models to choose between."""
 
     strong: int
-    """The model that is right most often on train among those that cost more than the weak one; ties: the
-    alphabetically first.
+    """The model with the best train accuracy among those dearer than the weak one; ties: the alphabetically
+    first.
 
-    Where all cost the same, it is chosen among all others.
+    Where all models cost the same, it is chosen from all but the weak one.
     """
     weak: int
-    """The cheapest model; ties: the one that is right most often on train."""
+    """The cheapest model; ties: the one with the best train accuracy."""
 
 
 def pair_of(train: Dataset) -> Pair:
@@ -58,52 +58,62 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
-    """The documents to learn from, and those to set the threshold on; with fewer than ten, all are both."""
-    held = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
-    return (train.rows(~held), train.rows(held)) if held.any() else (train, train)
+    """The train documents to learn from, and those that set the threshold: every tenth, or all of fewer than
+    ten."""
+    is_held_out = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
+    return (train.rows(~is_held_out), train.rows(is_held_out)) if is_held_out.any() else (train, train)
 
 
 class StrengthEstimator(Protocol):
-    """An estimator of P(strong wins | x) from battles on train; only its ranking of questions matters."""
+    """An estimator of the probability that the strong model alone is right, given that one model alone is.
+
+    Only its ranking of questions matters.
+    """
 
     def values(self, questions: tuple[str, ...]) -> Floats:
-        """(T,) the estimates for questions."""
+        """(T,) the estimate for each question."""
         ...
 
     def train_values(self) -> Floats:
-        """(n,) the estimates for the train questions, held out where that is cheap."""
+        """(n,) the estimate for each train question; an implementation may leave out the question itself."""
         ...
 
 
 @dataclass(frozen=True)
 class BattleRouter(MethodBase):
-    """Asks the strong model where P(strong wins | x) reaches a threshold."""
+    """Asks the strong model where the probability that it beats the weak one reaches a threshold."""
 
     strong_share: float = -1.0
-    """The share of strong calls, by a threshold set on train; below 0: the threshold that is most accurate
-    there."""
+    """The share of train questions put to the strong model, which sets the threshold.
+
+    Below 0: the threshold with the best accuracy on train.
+    """
     encoder: str = TFIDF
 
     @abstractmethod
     def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> StrengthEstimator:
-        """The estimator fitted to train questions; `right` (n, 2) says which of the two models were right.
+        """The estimator, fitted to train questions and to which of the two models were right: `right` (n, 2).
 
-        `strong` is the strong one's column there.
+        `strong` is the strong model's column of `right`.
         """
 
     def split_train(self, train: Dataset) -> tuple[Dataset, Dataset]:
-        """The documents to learn from, and those to set the threshold on."""
+        """The train documents to learn from, and those that set the threshold."""
         return train, train
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         pair = pair_of(train)
-        learnt, held = self.split_train(train)
-        right = learnt.correct[:, sorted(pair)]
+        learning_part, threshold_part = self.split_train(train)
+        right = learning_part.correct[:, sorted(pair)]
         routers = []
         for seed in seeds if self.seeded else seeds[:1]:
-            worth = self.battle(questions_of(learnt), right, int(pair.strong > pair.weak), seed)
-            values = worth.train_values() if held is learnt else worth.values(questions_of(held))
-            router = PairRouter(worth, pair, train.prices, cuts_of(values, held, pair), math.inf)
+            worth = self.battle(questions_of(learning_part), right, int(pair.strong > pair.weak), seed)
+            values = (
+                worth.train_values()
+                if threshold_part is learning_part
+                else worth.values(questions_of(threshold_part))
+            )
+            router = PairRouter(worth, pair, train.prices, cuts_of(values, threshold_part, pair), math.inf)
             routers.append(
                 router.choose_best_threshold()
                 if self.strong_share < 0
@@ -113,18 +123,18 @@ class BattleRouter(MethodBase):
 
 
 class Cuts(NamedTuple):
-    """All splits of some train documents by a threshold, from no strong calls to all."""
+    """Every way to split train documents by a threshold on their estimates, from no strong calls to all."""
 
     thresholds: Floats
-    """(K,) thresholds, descending from inf to -inf; each is midway between two values of the documents"""
+    """(K,) thresholds, descending from inf to -inf; the others are midway between neighbouring estimates"""
     shares: Floats
     """(K,) the share of documents at or above each threshold, ascending from 0 to 1"""
     gains: Ints
-    """(K,) the right answers gained over the weak model alone"""
+    """(K,) the number of right answers at each threshold, less that of the weak model alone"""
 
 
 def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
-    """All splits of train documents by their values (n,)."""
+    """All splits of n train documents by their estimates, `values` (n,)."""
     right = train.correct.astype(np.int64)
     cut, cut_of = np.unique(-values.round(9), return_inverse=True)
     n = np.bincount(cut_of, minlength=len(cut)).cumsum()
@@ -139,7 +149,7 @@ def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
 
 @dataclass(frozen=True)
 class PairRouter:
-    """Asks the strong model where the question's value reaches the threshold, else the weak one."""
+    """Asks the strong model where the estimate for the question reaches the threshold, else the weak one."""
 
     estimator: StrengthEstimator
     pair: Pair
@@ -153,12 +163,14 @@ class PairRouter:
         return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
 
     def choose_share_threshold(self, share: float) -> PairRouter:
-        """The router with at most this share of strong calls on the documents of the cuts."""
+        """The router that calls the strong model on the largest share of train documents up to `share`."""
         return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
 
     def hold_to_budget(self, budget: Budget) -> PairRouter | None:
-        """The router within a budget: in models, itself; in cents, with the most accurate threshold within
-        the budget on train."""
+        """The router within a budget; None if the budget does not pay for the weak model.
+
+        In cents, its threshold is the most accurate one that keeps to the budget on train.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         strong, weak = (self.prices[model] for model in self.pair)
@@ -167,7 +179,7 @@ class PairRouter:
         return self.choose_best_threshold(affordable) if affordable.any() else None
 
     def choose_best_threshold(self, allowed: Bools | bool = True) -> PairRouter:
-        """The router at the allowed threshold (K,) that is most accurate on train; ties: the fewest strong
+        """The router at the most accurate of the `allowed` thresholds (K,) on train; ties: the fewest strong
         calls.
         """
         best = np.where(allowed, self.cuts.gains, np.iinfo(np.int64).min).argmax()
@@ -191,12 +203,12 @@ class PairRouter:
 class FactorisedBattles(Descent, BattleRouter):
     """P(strong wins) = σ(δ(strong, x) - δ(weak, x)).
 
-    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are right
-    than for others. Gaussian noise of scale `noise` is added to e(x).
+    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) is trained by cross-entropy to be higher for a right model than
+    for a wrong one. In training, Gaussian noise of scale `noise` is added to e(x).
     """
 
     dimensions: Annotated[int, Range(16, 256, log=True)] = 128
-    """the dimensions of v"""
+    """The number of dimensions of v."""
     noise: Annotated[float, Range(0.0, 0.3)] = 0.1
     epochs: Annotated[int, Range(25, 200, log=True)] = 100
     batch: int = 64
@@ -240,7 +252,7 @@ class FactorisedBattles(Descent, BattleRouter):
 
 @dataclass(frozen=True)
 class Deltas:
-    """The estimator of P(strong wins) by the δ of both models."""
+    """The estimator P(strong wins) = σ(δ(strong, x) - δ(weak, x)); `towers` compute δ of both models."""
 
     encoder: Encoder
     towers: Towers
@@ -253,7 +265,7 @@ class Deltas:
         return logistic(delta[:, self.strong] - delta[:, 1 - self.strong])
 
     def train_values(self) -> Floats:
-        """(n,) the estimates for the train questions, in-sample."""
+        """(n,) the estimate for each train question, in-sample."""
         return self.values(self.questions)
 
 
@@ -272,14 +284,16 @@ class Deltas:
 )
 @checked
 class SimilarityWeightedRatings(BattleRouter):
-    """P(strong wins) by weighted Bradley-Terry ratings: of two models, its share of the weight of battles.
+    """P(strong wins) is the strong model's share of battles, each weighted by its similarity to the question
+    x.
 
     Every train question x_i is a battle: a model that alone is right wins, and a tie counts as half a win for
-    both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10.
+    both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With two models, weighted
+    Bradley-Terry ratings give the same.
     """
 
     base: Annotated[float, Range(1.0, 1000.0, log=True)] = 10.0
-    """γ, the base of the weights"""
+    """γ, the base of the battles' weights"""
     revision = "3"
 
     def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Shares:
@@ -290,14 +304,13 @@ class SimilarityWeightedRatings(BattleRouter):
 
 @dataclass(frozen=True)
 class Shares:
-    """The estimator by the strong model's share of battles, weighted by a question's similarity to train
-    questions."""
+    """The estimator by the strong model's share of battles on train questions, weighted by similarity."""
 
     encoder: Encoder
     vectors: Floats
     """(n, D) vectors of the train questions"""
-    won: Floats
-    """(n,) 1 where the strong model wins, 1/2 in a tie"""
+    wins: Floats
+    """(n,) the strong model's wins in each battle: 1, 1/2 in a tie, or 0"""
     base: float
 
     def values(self, questions: tuple[str, ...]) -> Floats:
@@ -308,12 +321,15 @@ class Shares:
         return self._shares(compare_with_others(cosines(self.vectors, self.vectors)))
 
     def _shares(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
-        parts = [battle_weights(part, self.base) @ self.won for _, part in similarities]
+        parts = [battle_weights(part, self.base) @ self.wins for _, part in similarities]
         return np.concatenate(parts) if parts else np.empty(0)
 
 
 def battle_weights(similarity: Floats, base: float) -> Floats:
-    """(T, n) γ^(1 + S) from cosines, with rows that sum to 1; equal where nothing is similar."""
+    """(T, n) the battles' weights γ^(1 + S), where γ is `base`; each row is scaled to sum to 1.
+
+    S are cosines over the highest cosine of their row. A cosine of -inf gets weight 0.
+    """
     most = similarity.max(axis=1, keepdims=True)
     # -inf marks a question's similarity to itself, which must not count in its own ratings.
     scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)

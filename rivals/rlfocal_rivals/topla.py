@@ -35,22 +35,21 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class Topla(MethodBase):
-    """Focal-diversity pruning, then TOPLA-Weighted.
+    """Chooses a team by focal-diversity pruning, and fuses it by a network (TOPLA-Weighted).
 
-    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, where λ is
-    its focal diversity (Eq 8), and a its plurality's accuracy. Both are on train. All teams of at least two
-    are tried if they are at most `enumerable`. Otherwise a genetic search chooses (two-point crossover,
-    steady-state selection, no mutation). A network with two hidden layers of sigmoids maps the team's outputs
-    to a slot, by cross-entropy and Adam. The epoch that is best on a held-out part of train is kept. It reads
-    log-probs, centred over a document's choices and standardised on train; for free answers, the shares of
-    samples.
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N on train. λ
+    is its focal diversity (Eq 8), and a its plurality's accuracy. If there are at most `enumerable` teams of
+    two models or more, all are tried. Otherwise a genetic search chooses (two-point crossover, steady-state
+    selection, no mutation). The network has two hidden layers of sigmoids, and is trained by cross-entropy
+    and Adam. Its inputs are log-probs, centred over a document's choices and standardised on train; for free
+    answers, shares of samples. The weights of the epoch with the best held-out accuracy are used.
     """
 
     focal_weight: Annotated[float, Range(0.0, 1.0)] = 0.5
     size_penalty: Annotated[float, Range(0.0, 0.3)] = 0.0
-    """The penalty of a team's size; 0.1 is an option in the group's code."""
+    """The penalty on a team of all models; 0.1 is an option in the authors' code."""
     enumerable: int = 100_000
-    """The most teams that are tried one by one: every team of 16 models takes seconds."""
+    """The most teams that an exhaustive search tries; to try all teams of 16 models takes seconds."""
     population: int = 100
     generations: int = 1000
     parents: int = 50
@@ -59,25 +58,25 @@ class Topla(MethodBase):
     learning_rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-3
     batch: int = 64
     few: int = 1000
-    """With fewer train documents, all are trained on, for `small_epochs` in batches of `small_batch`.
+    """With fewer train documents, none is held out; training has `small_epochs` of batches of `small_batch`.
 
-    The eighth of them that would be held out is too small to tell epochs apart.
+    An eighth of them would be too few to tell which epoch is best.
     """
     small_batch: int = 4
-    """The batch size for few documents, which the authors use for BBH."""
+    """The batch size for few train documents, which the authors use for BBH."""
     small_epochs: int = 100
-    """The number of epochs for few documents.
+    """The number of epochs for few train documents.
 
-    On held-out train documents of BBH's tasks (two folds), 55.1 % are right, and 53.7 % after the best of 300
-    epochs on an eighth held out.
+    On held-out documents of BBH's tasks (two folds of train), it gives 55.1 % accuracy. The best of 300
+    epochs, chosen on an eighth of the documents, gives 53.7 %.
     """
     epochs: int = 300
     patience: int = 200
     """Training stops after so many epochs without a better held-out accuracy."""
     validation: float = 0.125
-    """The share of train that is held out: the paper's 10 of 80 %."""
+    """The share of train that is held out: 10 of 80 %, as in the paper."""
     slots: int = 30
-    """The number of the team's most voted free answers that are fused."""
+    """The most free answers of a document that are fused: those with the most votes of the team."""
     seeded = True
     revision = "2"
 
@@ -95,7 +94,7 @@ class Topla(MethodBase):
         return [fused[seed] for seed in seeds]
 
     def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
-        """(N,) the fittest team of at least two within the budget; None if there is none.
+        """(N,) the fittest team of at least two models within the budget; None if there is none.
 
         Ties go to the smaller team, then to the alphabetically first.
         """
@@ -115,7 +114,7 @@ class Topla(MethodBase):
         return teams[values.argmax()] if values.max(initial=_UNFIT_FITNESS) > _UNFIT_FITNESS else None
 
     def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
-        """The team with a network for each seed."""
+        """Policies for the team (N,), one per seed, each with its own trained network."""
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal_rivals.networks import fit_mlps
 
@@ -126,8 +125,8 @@ class Topla(MethodBase):
         reader = fit_reader(documents, team, n_slots)
         given = reader.read(documents)
         labels = numbered_as_called(calls, train.labels)
-        taught = (labels >= 0) & (labels < n_slots)
-        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, self)
+        has_label = (labels >= 0) & (labels < n_slots)
+        networks = fit_mlps(given[has_label], labels[has_label], n_slots, seeds, self)
         return [
             FusedTeam(self, train, seed, reader, network)
             for seed, network in zip(seeds, networks, strict=True)
@@ -136,7 +135,7 @@ class Topla(MethodBase):
 
 @dataclass(frozen=True)
 class FusedTeam:
-    """Asks the team, and answers the slot that its network finds likeliest."""
+    """Asks its team on every document, and answers the slot that its network finds likeliest."""
 
     method: Topla
     train: Dataset
@@ -167,7 +166,7 @@ class FusedTeam:
 
 
 _MIN_PROBABILITY = np.exp(-50.0)
-"""Lower probabilities count as this one, because their logarithm tells no more."""
+"""The lower bound on probabilities, so that logarithms of vanishing ones do not dominate."""
 
 
 @dataclass(frozen=True)
@@ -177,16 +176,16 @@ class Reader:
     team: Bools
     """(N,) which models are in the team"""
     n_slots: int
-    """The number of a document's first slots that are read."""
+    """The number of slots that are read: the first ones of each document."""
     is_log: bool
-    """Whether it reads log-probs, centred over a document's slots; if not, distributions."""
+    """Whether inputs are log-probs, centred over a document's slots; if not, probabilities."""
     middle: Floats | float = 0.0
-    """(F,) what is subtracted from each input"""
+    """(F,) the mean that is subtracted from each input"""
     scale: Floats | float = 1.0
-    """(F,) the factor on each input after that"""
+    """(F,) the factor on each input after the subtraction"""
 
     def read(self, documents: Dataset) -> Floats:
-        """(T, |S| · n_slots) the members' outputs side by side, 0 where the slot does not exist."""
+        """(T, |S| · n_slots) the inputs: the members' outputs side by side, 0 where a slot does not exist."""
         shares = documents.probs[:, self.team, : self.n_slots]
         exists = np.arange(shares.shape[2]) < documents.n_choices[:, None, None]
         exists = np.broadcast_to(exists, shares.shape)
@@ -201,8 +200,10 @@ class Reader:
 
 
 def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
-    """A reader that standardises each input by its mean and deviation on train; shares of samples stay as
-    they are."""
+    """A reader that standardises log-probs by their means and standard deviations on train.
+
+    Shares of samples, the inputs for free answers, are not standardised.
+    """
     if train.kind == "answers":
         return Reader(team, n_slots, is_log=False)
     reader = Reader(team, n_slots, is_log=True)
@@ -212,10 +213,7 @@ def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
 
 
 def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
-    """(T,) the labels, which are slots of the dataset, in the numbering of `calls`.
-
-    -1 where no called model gave the right answer.
-    """
+    """(T,) the dataset's labels, as numbers of slots in `calls`; -1 where no called model is right."""
     if calls.kind == "choices":
         return labels
     width = int(calls.n_choices.max(initial=0))
@@ -235,10 +233,10 @@ _UNFIT_FITNESS = -99.0
 
 
 def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: float) -> Floats:
-    """(P,) the fitness w λ + (1 - w) a - p |S| / N of each team (P, N).
+    """(P,) the fitness w λ + (1 - w) a - p |S| / N of each of P teams (P, N) on train.
 
-    λ is its focal diversity, Eq (8), and a its plurality's accuracy, both on train. A team in which no model
-    ever fails has λ = 1, as in the group's code.
+    w is `focal_weight`, p `size_penalty`, λ a team's focal diversity (Eq 8) and a its plurality's accuracy. A
+    team in which no model ever fails has λ = 1, as in the authors' code.
     """
     diversity = focal_diversity(train.correct, teams)
     accuracy = plurality_accuracy(train.predictions, train.labels, teams, train.kind)
@@ -247,9 +245,10 @@ def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: flo
 
 
 def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, seed: int) -> Bools:
-    """(P, N) the fittest teams of n models that a genetic search found, by the `value` of teams (P, N).
+    """(P, N) all teams with the highest `value` that a genetic search over n models found, the smallest
+    first.
 
-    Smaller teams come first. The search starts from teams of `most` models at most on average.
+    The teams that it starts from have at most `most` models on average.
     """
     fitness_of_team = dict[tuple[bool, ...], float]()
 
@@ -278,8 +277,7 @@ def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, see
 
 
 def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:
-    """(n_children, N) children of neighbouring parents (P, N): between two points, drawn anew for each, genes
-    are the second parent's."""
+    """(n_children, N) children of neighbouring parents (P, N), by two-point crossover with random points."""
     n = parents.shape[1]
     first_parent, second_parent = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
     second_parent[second_parent >= first_parent] += 1
@@ -293,7 +291,7 @@ def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Boo
 
 
 def most_affordable(prices: Floats, budget: Budget) -> int:
-    """The size of the largest pool that the budget can pay for."""
+    """The size of the largest pool that the budget pays for, at the models' prices (N,)."""
     cheapest_first = np.argsort(prices, kind="stable")
     largest = np.tri(len(prices), dtype=np.bool_)[:, np.argsort(cheapest_first, kind="stable")]
     return int(budget.covers(largest, prices).sum())

@@ -1,5 +1,5 @@
-"""Routers with networks that estimate the probability that each model is right: a vector per question times
-one per model."""
+"""Routers with networks that estimate each model's probability of being right, from the question's vector and
+the model's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Towers:
-    """The log-odds (e P + p) · q_m + (e · r + s) of every model m, for a question's vector e."""
+    """A two-tower network: model m is right with log-odds (e P + p) · q_m + e · r + s, for a question's
+    vector e."""
 
     project: Floats
     """(D, d) P, the projection of a question's vector"""
@@ -31,18 +32,18 @@ class Towers:
     models: Floats
     """(N, d) q, the vector of each model"""
     level: Floats | float = 0.0
-    """(D,) r, the weights of a question's level; 0: no level"""
+    """(D,) r, the weights of the part that all models share, such as a question's easiness; 0: none"""
     base: float = 0.0
     """s, the constant of the log-odds"""
 
     def log_odds(self, e: Floats) -> Floats:
-        """(T, N) the log-odds that each model is right."""
+        """(T, N) the log-odds that each model is right, from questions' vectors (T, D)."""
         alike = np.reshape(e @ self.level if np.ndim(self.level) else 0.0, (-1, 1)) + self.base
         log_odds: Floats = (e @ self.project + self.offset) @ self.models.T + alike
         return log_odds
 
     def chances(self, e: Floats) -> Floats:
-        """(T, N) the probability that each model is right."""
+        """(T, N) the probability that each model is right, from questions' vectors (T, D)."""
         return logistic(self.log_odds(e))
 
 
@@ -55,13 +56,13 @@ class Towers:
 )
 @dataclass(frozen=True)
 class ItemResponse(Descent, QuestionRouter):
-    """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
+    """Asks argmax_m σ(a(x) · θ_m - b(x)), trained by binary cross-entropy on which models are right.
 
     Discrimination is a(x) = A e(x) + a0, and difficulty b(x) = β · e(x) + b0. θ_m are the skills of model m.
     """
 
     skills: Annotated[int, Range(4, 64, log=True)] = 25
-    """The number of dimensions of θ."""
+    """The number of dimensions of a model's skills θ."""
     epochs: Annotated[int, Range(10, 100, log=True)] = 30
     decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4
     seeded = True
@@ -101,18 +102,18 @@ class ItemResponse(Descent, QuestionRouter):
 )
 @dataclass(frozen=True)
 class MatrixFactorisation(Descent, QuestionRouter):
-    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness.
+    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), trained by cross-entropy on which models are right.
 
-    w and b are the differences between the two classes' weights. In training, Gaussian noise of scale `noise`
-    is added to e(x).
+    w and b are the weights of the class "right" less those of the class "wrong". In training, Gaussian noise
+    of scale `noise` is added to e(x).
     """
 
     dimensions: Annotated[int, Range(16, 512, log=True)] = 232
-    """The number of dimensions of v."""
+    """The number of dimensions of a model's vector v."""
     noise: Annotated[float, Range(0.0, 0.3)] = 0.05
     epochs: Annotated[int, Range(10, 100, log=True)] = 50
     batch: int = 2048
-    """the number of answers in a step"""
+    """The number of models' answers in a gradient step."""
     rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-4
     decay: float = 1e-5
     seeded = True
@@ -151,10 +152,10 @@ class MatrixFactorisation(Descent, QuestionRouter):
 )
 @checked
 class ModelSat(Descent, QuestionRouter):
-    """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
+    """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), trained by cross-entropy on which models are right.
 
-    s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A model is
-    added by its accuracies alone.
+    s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A new
+    model needs no training, only its accuracies.
     """
 
     clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
@@ -184,19 +185,19 @@ class ModelSat(Descent, QuestionRouter):
 
 @dataclass(frozen=True)
 class TowerScorer:
-    """A scorer by the estimated probability that each model satisfies a question."""
+    """The fitted network of `ModelSat`, which estimates each model's probability of being right."""
 
     weights: Floats
     """(D, d) A, the weights of a question's vector"""
     models: Floats
-    """(N, d) B s_m + b, the hidden inputs of each model"""
+    """(N, d) B s_m + b, each model's part of the hidden units' inputs"""
     out: Floats
     """(d,) w, the weights of the hidden units"""
     level: Floats
     """(1,) c, the constant of the log-odds"""
 
     def chances(self, e: Floats) -> Floats:
-        """(T, N) the probability that each model is right."""
+        """(T, N) the probability that each model is right, from questions' vectors (T, D)."""
         x = e @ self.weights
         each = [np.maximum(x + model, 0.0) @ self.out for model in self.models]
         return logistic(np.stack(each, axis=1) + self.level)
@@ -213,19 +214,19 @@ class TowerScorer:
 )
 @checked
 class GraphRouter(Descent, QuestionRouter):
-    """Asks argmax_m σ(mean(x ⊙ z_m)); x is a question's node before messages, z_m model m's node after them.
+    """Asks argmax_m σ(mean(x ⊙ z_m)), where x is the question's node in a graph, and z_m is model m's.
 
-    x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
-    gains the mean of the visible questions' messages. A message is the question's node and, along the edge,
-    whether the model was right. Nodes are then normalised over the graph. It is learnt by cross-entropy on
-    the edges that a random mask hides. To decide, all edges of train are visible.
+    x joins projections of the question and of its cluster's centre. z_m comes from two layers of messages
+    along edges from train questions. In each, a model's node gains the mean message: a question's node, and
+    whether the model was right on it. Nodes are then normalised over the graph. Training predicts hidden
+    edges, drawn at random, by cross-entropy. To decide, all edges of train are visible.
     """
 
     dimensions: Annotated[PositiveInt, Range(4, 32, log=True)] = 8
     """The number of dimensions of each half of a node."""
     clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
     hidden_share: Annotated[float, Field(gt=0, lt=1), Range(0.2, 0.8)] = 0.5
-    """The share of a step's edges that are hidden, to be predicted."""
+    """The share of edges that are hidden in each training step, to be predicted."""
     epochs: Annotated[int, Range(20, 120, log=True)] = 60
     batch: int = 512
     rate: Annotated[float, Range(1e-3, 3e-2, log=True)] = 1e-2
@@ -269,7 +270,11 @@ class GraphRouter(Descent, QuestionRouter):
 def pass_messages(
     x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]
 ) -> Tensor:
-    """(N, 2h) the models' nodes after messages went along the visible edges (n, N) from questions (n, 2h)."""
+    """(N, 2h) the models' nodes after messages along the visible edges (n, N) from questions' nodes x (n,
+    2h).
+
+    `right` (n, N) says which models were right.
+    """
     import torch
 
     share = visible.to(x.dtype) / visible.sum(dim=0).clamp(min=1)
@@ -284,6 +289,6 @@ def pass_messages(
 
 
 def append_centres(e: Floats, clusters: Clusters) -> Floats:
-    """(T, 2D) questions beside their clusters' centres, which are 0 where no word is known."""
+    """(T, 2D) questions' vectors `e` (T, D) beside the nearest centres, which are 0 where no word is known."""
     centres = np.vstack([clusters.centres, np.zeros(clusters.centres.shape[1])])
     return np.hstack([e, centres[clusters.find_nearest(e).positions[:, 0]]])

@@ -1,4 +1,4 @@
-"""Fixtures of rlfocal's own tests that those of rivals use, too."""
+"""Loads fixtures of rlfocal's own tests for the tests of rivals."""
 
 from __future__ import annotations
 

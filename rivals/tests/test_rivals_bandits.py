@@ -28,7 +28,7 @@ from rlfocal_rivals.online import (
 )
 
 SLOW_BANDITS = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
-"""All bandits, of which only linucb is in the fast tests."""
+"""All bandits; all but linucb are marked as slow."""
 
 
 def fresh(n: int, width: int, gamma: float = 1.0) -> Arms:
@@ -141,7 +141,7 @@ def along(method: Method, data: Dataset) -> Decisions:
 
 @st.composite
 def losses(draw: st.DrawFn) -> np.ndarray:
-    """(T, N) who was wrong, in stretches that each favour another model, as an adversary would have it."""
+    """(T, N) which models were wrong: in each stretch of documents another model is good, with random flips."""
     n = draw(st.integers(2, 6))
     stretches = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(1, 60)), min_size=1, max_size=5))
     wrong = np.array([np.arange(n) != good for good, length in stretches for _ in range(length)])
@@ -150,13 +150,13 @@ def losses(draw: st.DrawFn) -> np.ndarray:
 
 
 def spent(wrong: np.ndarray, rate: float, share: float) -> float:
-    """The expected number of errors of a model drawn by the weights, over all documents."""
+    """The expected number of errors over all documents, if Hedge's weights draw the answering model."""
     return float((np.exp(weights_along(wrong, rate, share)[:-1]) * wrong).sum())
 
 
 @given(losses(), st.sampled_from([*LEARNING_RATES, 3.0]))
 def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None:
-    """Σ w · l <= min_m Σ l_m + ln N / η + η T / 8 (Cesa-Bianchi and Lugosi 2006, theorem 2.2)."""
+    """The bound: Σ w · l <= min_m Σ l_m + ln N / η + η T / 8 (Cesa-Bianchi and Lugosi 2006, theorem 2.2)."""
     length, n = wrong.shape
     assert spent(wrong, rate, 0) <= wrong.sum(axis=0).min() + math.log(n) / rate + rate * length / 8 + 1e-9
 
@@ -165,7 +165,7 @@ def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None
 def test_fixed_share_keeps_its_bound_against_switching_experts(
     wrong: np.ndarray, rate: float, share: float
 ) -> None:
-    """Against the best sequence of models, whose switches cost ln(N / α) / η each (Herbster and Warmuth)."""
+    """The bound is that of Herbster and Warmuth against the best sequence of models with paid switches."""
     length, n = wrong.shape
     stay, move = math.log(1 / (1 - share + share / n)), math.log(n / share)
     best = wrong[0].astype(float)  # by the last model: errors, and what its switches cost in errors

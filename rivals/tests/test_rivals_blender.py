@@ -1,4 +1,4 @@
-"""LLM-Blender's PairRanker, on features and as a cross-encoder."""
+"""Tests of both rankers: by features of votes, and LLM-Blender's cross-encoder."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_ties_between_free_answers_go_to_the_first_model() -> None:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny random BERT with a tokenizer of words."""
+    """The folder of a tiny random BERT with a tokenizer of words."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -126,7 +126,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def told_by_text(T: int = 240, seed: int = 0) -> Dataset:
-    """Three choices, one of them good; three models that guess."""
+    """T documents whose right choice begins with "good", and three models that guess."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, T)
     made = make_dataset(rng.dirichlet([1, 1, 1], size=(T, 3)), labels, n_train=T // 2)

@@ -35,7 +35,7 @@ def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
 
 
 def test_self_consistency_stops_when_passes_agree() -> None:
-    """m00 is right where its passes agree, else m01 is; both orders of letters."""
+    """Model m00 is right where its passes agree, and m01 where they do not."""
     agreed, split = ("aaaa", "bbbb"), ("bbac", "aaaa")
     data = sampled(*[agreed, split] * 20, gold=["a", "a"] * 20)
     decided = decide(fitted("self_consistency_cascade", data.train), data.test)

@@ -1,4 +1,4 @@
-"""Logs with grades, converted and imported: accuracies come through unchanged."""
+"""Tests of converting graded logs: after an import, models' accuracies are those of the logs."""
 
 from __future__ import annotations
 

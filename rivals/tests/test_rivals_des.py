@@ -1,4 +1,4 @@
-"""Dynamic selection by hand, and where neighbours tell who knows; who learns nothing from shuffled labels."""
+"""Tests of dynamic ensemble selection: weights computed by hand, and data where neighbours must help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlfocal_rivals.des import COMPETENCES
 
 
 def placed(right: list[list[int]], C: int = 2) -> tuple[NDArray[np.float64], Dataset]:
-    """Train documents at 0, 1, 2, ... on a line, and which models are right there; slot 0 is."""
+    """Vectors (n, 1) 0, 1, 2, ... and train documents; `right` says which models answer slot 0, the label."""
     at = np.array(right)
     probs = np.where(np.arange(C) == np.where(at, 0, 1)[..., None], 0.9, 0.1 / (C - 1))
     made = make_dataset(probs, np.zeros(len(right), dtype=np.int64), n_train=len(right))

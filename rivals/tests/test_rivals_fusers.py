@@ -1,4 +1,4 @@
-"""Rivals that fuse: by hand, against brute force, and on data that are short of something."""
+"""Tests of TOPLA and RLAE: values computed by hand, brute force, and data that lack something."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
 
 
 def right_and_wrong(correct: list[list[int]]) -> Dataset:
-    """Two choices, of which the first is right: 1 where a model says so, a row for each document."""
+    """Documents with two choices, of which the first is right; `correct` (T, N) says which models choose it."""
     right = np.array(correct, dtype=np.bool_)
     probs = np.stack([np.where(right, 0.75, 0.25), np.where(right, 0.25, 0.75)], axis=2)
     return make_dataset(probs, np.zeros(len(right), dtype=np.int64), n_train=len(right))
@@ -94,7 +94,7 @@ def test_topla_learns_which_member_is_right() -> None:
 
 
 def test_team_networks_train_on_the_cross_entropy() -> None:
-    """One step of Adam moves each weight by the rate against the sign of the slope."""
+    """The test uses that Adam's first step moves each weight by the rate, against the gradient's sign."""
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
     how = Topla(hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25)
@@ -247,7 +247,7 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
-    """Against torch's own optimiser and distributions, with the ratio of each agent's probabilities."""
+    """The test repeats training with torch's own optimiser and distributions, and compares the weights."""
     data = topical(T=60).train
     states = np.random.default_rng(0).normal(size=(len(data), 5))
     how = kind(hidden=8, iterations=2, batch=25, draws=4, epochs=6, clip=0.1, learning_rate=0.03, spread=1.0)

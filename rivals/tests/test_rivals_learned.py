@@ -1,4 +1,5 @@
-"""Routers that learn from questions: EAGLE by hand, and streams whose questions tell who knows."""
+"""Tests of routers that learn from questions: Elo computed by hand, and data whose questions tell who is
+right."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def rated(start: Sequence[float], games: Games, documents: Sequence[int], step: float = 32.0) -> Floats:
-    """Elo by the textbook, a game at a time; the mean over the rounds of all documents."""
+    """(N,) Elo ratings by the textbook formula, game by game: the mean over all rounds of all documents."""
     ratings, after = list(start), []
     for document in documents:
         seats, right = games.seats[document].tolist(), games.right[document].astype(float).tolist()
@@ -74,7 +75,7 @@ def test_documents_and_seats_are_drawn() -> None:
 
 
 def test_irt_learns_no_skill_from_shuffled_labels() -> None:
-    """The control that one public IRT router failed: chances that differ between topics would be made up."""
+    """With shuffled labels, estimated probabilities must not differ between topics."""
     data = by_topic(0, T=1200)
     train, order = data.train, np.random.default_rng(0).permutation(600)
     shuffled = replace(train, predictions=train.predictions[order], labels=train.labels[order])
@@ -90,7 +91,7 @@ def test_irt_learns_no_skill_from_shuffled_labels() -> None:
 
 
 def by_degree(seed: int, T: int = 3000) -> Dataset:
-    """The more words of the first topic, the likelier m00 is right, and the less m01; others are poor."""
+    """The more words of the first topic a question has, the likelier m00 is right, and the less likely m01."""
     rng = np.random.default_rng(seed)
     share = rng.random(T)
     questions = [" ".join(rng.choice(WORDS[int(rng.random() > s)]) for _ in range(12)) for s in share]
@@ -158,7 +159,7 @@ u = [1.0, 0.0]
 def fitted(
     name: str, parameters: Sequence[Any], monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> tuple[Any, Loss, int]:
-    """A router of these parameters instead of learned ones, its loss, and on how many documents it learns."""
+    """A router with the given parameters in place of learned ones, its loss, and its number of documents."""
     seen: list[tuple[Loss, int]] = []
 
     def given(_: object, own: Sequence[torch.Tensor], loss: Loss, n: int, *__: object, **___: object) -> None:

@@ -1,4 +1,4 @@
-"""Pairs of a strong and a weak model: battles by hand and against the regression, and thresholds."""
+"""Tests of RouteLLM's routers: battles' weights computed by hand, the regression, and thresholds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_question_weighs_by_its_similarity() -> None:
 
 
 def test_a_share_of_battles_is_the_weighted_bradley_terry_regression() -> None:
-    """As RouteLLM fits it: rows of ±ln 10, every battle twice, a tie one win each, no intercept."""
+    """The regression is RouteLLM's: rows of ±ln 10, every battle twice, a tie one win each, no intercept."""
     rng = np.random.default_rng(0)
     vectors, won = rng.normal(size=(60, 3)), rng.choice([0.0, 0.5, 1.0], 60, p=[0.2, 0.5, 0.3])
     asked = rng.normal(size=3)

@@ -1,4 +1,4 @@
-"""Constant pools by the accuracy of votes, by information and by likelihood."""
+"""Tests of constant pools chosen by the accuracy of votes, by mutual information and by likelihood."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_mutual_information_by_hand() -> None:
 
 
 def test_mutual_information_pools_prefer_new_information() -> None:
-    """m00 and m01 say the same and are right in 80 %; m02, alone, in 70 %, and m03 guesses."""
+    """Models m00 and m01 give the same answers, 80 % of them right; m02's are right in 70 %, and m03 guesses."""
     rng = np.random.default_rng(0)
     T, labels = 4000, rng.integers(0, 3, 4000)
     wrong = (labels + rng.integers(1, 3, (3, T))) % 3
@@ -99,21 +99,21 @@ def test_temperatures_are_the_likeliest_and_held_out() -> None:
     sharp = replace(data, logprobs=np.stack([data.logprobs[:, 0] * 4, data.logprobs[:, 1] / 3], axis=1))
     base = calibrate(data).scales
     found = calibrate(sharp)
-    scales, held_out = found.scales, found.held_out
+    scales, right_probs = found.scales, found.right_probs
     step = TEMPERATURES[1] / TEMPERATURES[0]
     assert 1 / step <= scales[0] / (4 * base[0]) <= step
     assert 1 / step <= scales[1] / (base[1] / 3) <= step
     rows = sharp.rows(sharp.labels >= 0)
-    assert held_out.shape == (len(rows), 2)
+    assert right_probs.shape == (len(rows), 2)
     others = rows.take(np.flatnonzero(np.arange(len(rows)) % 5 != 3))
     fold_scales = calibrate(others).scales
     logits = rows.logprobs[3, 1, : rows.n_choices[3]] / fold_scales[1]
     expected = np.exp(logits[rows.labels[3]]) / np.exp(logits).sum()
-    assert held_out[3, 1] == pytest.approx(expected)
+    assert right_probs[3, 1] == pytest.approx(expected)
 
 
 def test_likelihood_pools_calibrate_overconfident_models() -> None:
-    """m01 is as often right as m00 but sure of all it says; calibrated, neither drowns the other."""
+    """Model m01 is as often right as m00, but sure of every answer; calibration must make up for this."""
     rng = np.random.default_rng(1)
     T, labels = 3000, rng.integers(0, 3, 3000)
     evidence = rng.normal(size=(T, 2, 3)) + 1.5 * (np.arange(3) == labels[:, None])[:, None]
@@ -132,7 +132,7 @@ def test_factors_of_answers_by_hand() -> None:
     found = calibrate(data)
     # Two documents have a right slot: m00 gave it 2/3 and 1, m01 0 and 2/3.
     assert found.scales == pytest.approx([(5 / 3 + 1) / 4, (2 / 3 + 1) / 4])
-    assert found.held_out == pytest.approx(
+    assert found.right_probs == pytest.approx(
         np.array([[2 / 3 * (1 + 1) / 3, 0.0], [1.0 * (2 / 3 + 1) / 3, 2 / 3 * 1 / 3]])
     )
 

@@ -1,4 +1,4 @@
-"""Routers after public code: against scikit-learn, loops and figures by hand, and where they must win."""
+"""Tests of routers that have public code: scikit-learn, loops and hand-computed values give the same scores."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_numbers_of_neighbours_are_those_that_scikit_learn_validates(most: int) 
 
 
 def test_carrot_asks_by_what_a_question_costs() -> None:
-    """m00 and m01 are always right; m00 is dear on the first topic alone."""
+    """Models m00 and m01 are always right; m00 is dear on the first topic, and cheap on the others."""
     data = by_topic(3)
     right = np.ones_like(data.correct)
     is_first = data.correct[:, 0]

@@ -1,4 +1,4 @@
-"""rivals/README.md: the method in 30 lines gets its row, and every module and method is listed."""
+"""Tests of rivals/README.md: its example method runs, and it lists every module and method."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_router_of_scikit_learns_interface_finds_who_knows(monkeypatch: pytest
 
 
 def test_what_rlfocal_calls_rivals_is_what_this_package_registers() -> None:
-    """Asked for by name where it is not installed, they are refused with how to install it."""
+    """Where rivals are not installed, rlfocal knows their names, to say how to install them."""
     ours = {
         name.removesuffix(PLUS_TASK) for name, one in entries().items() if one.package == "rlfocal-rivals"
     }

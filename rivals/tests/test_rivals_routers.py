@@ -1,4 +1,4 @@
-"""Routers that read the question alone: their formulas by hand, where they must win and where they cannot."""
+"""Tests of routers that read the question alone: formulas by hand, and data where they must or cannot win."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal_rivals.clusters import Clusters, MixedRouter, RankedRouter, fit_clusters, shrunk_means
 
 SCORED = ["knn", "guarded_knn", "avengers_pro", "hier_shrink"]
-"""Rank all models by what near questions tell of them, and trade cents."""
+"""Routers that score all models by similar train questions, and trade accuracy against prices."""
 LEARNED = ["mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "model_sat", "irt", "eagle"]
 LONG = ["graph_router", "mf", "routellm_mf"]
 FOR_FEW: dict[str, dict[str, Any]] = {"eagle": {"neighbours": 60}, "mf": {"rate": 1e-3}}
-"""Settings for as few documents."""
+"""Settings of methods whose defaults suit more documents than these tests have."""
 ROUTERS = ["avengers", *SCORED, "routellm_sw"]
 
 
