@@ -1,1 +1,1 @@
-"""Measurements that the docs show. Beside the library, in no wheel."""
+"""Measurements whose results the docs show; this package is in no wheel."""

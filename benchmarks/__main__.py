@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: each command prints ratios against a named reference, measured in one run."""
+"""`python -m benchmarks`: commands that measure speed against a reference, and check statistical claims."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ def extraction(
 ) -> None:
     """Compare our engines with lm-eval's backends: the same model and documents, in one process.
 
-    Five-shot questions of more than 500 tokens have single-token or five-word choices. Prompts ten times as
-    long as the answer are sampled ten times. Choices are scored after each of four traces, for which lm-eval
-    needs two runs. `computed` counts the prompt tokens actually computed, `unique` the distinct ones, with
-    each shared prefix counted once. `max Δ` is the largest difference in a choice's log-likelihood, `argmax`
-    the share of questions on which the same choice wins.
+    The work is of three kinds. Five-shot questions of more than 500 tokens have single-token or five-word
+    choices. Prompts ten times as long as the answer are sampled ten times. Choices are scored after each of
+    four traces, for which lm-eval needs two runs. `computed` counts the prompt tokens that the engine
+    computed. `unique` counts distinct prompt tokens, each shared prefix once. `max Δ` is the largest
+    difference in a choice's log-likelihood, and `argmax` the share of questions on which the same choice is
+    likeliest.
     """
     from benchmarks.speed.extraction import bench_extraction
 
@@ -113,9 +114,9 @@ def gpu(
 ) -> None:
     """Check extraction on this machine's GPU, without a network: random weights, real vocabularies.
 
-    Each engine's log-probs are held against float32 on the CPU; exit code 1 if rounding does not explain a
-    difference, or memory passes the plan. RL-Focal itself trains on the CPU. Without a GPU, everything runs
-    on the CPU.
+    Each engine's log-probs are compared with float32 on the CPU. The exit code is 1 if rounding does not
+    explain a difference, or if memory exceeds the plan. RL-Focal itself trains on the CPU. Without a GPU,
+    everything runs on the CPU.
     """
     from benchmarks.speed.architectures import ArchitectureCheck, check_architectures
     from benchmarks.speed.gpu import EngineCheck, check_gpu
@@ -180,8 +181,9 @@ def diversity(
 ) -> None:
     """Compare pool statistics in Python and in SQL with enumeration by their definitions.
 
-    Uses generated answers, kept in a temporary folder at about 8 bytes per model and document. `scaled`: the
-    reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
+    It generates answers in a temporary folder, at about 8 bytes per model and document. `scaled`: the
+    reference was measured on 20 pools or windows, and its time multiplied. `max Δ`: the largest difference
+    from the reference's values.
     """
     from benchmarks.speed.diversity import DiversitySizes, bench_diversity
 
@@ -224,8 +226,9 @@ def warehouse(
 ) -> None:
     """Measure CPU seconds and memory of an import and of the statistics in SQL.
 
-    The scores are generated, of four choices a document. A pool size is measured up to 200,000 pools. Ratios
-    are to a fixed piece of work in the same run, beside those that the repository holds of an earlier commit.
+    The scores are generated, for four choices per document. Pool sizes with more than 200,000 pools are left
+    out. A ratio is the cost over that of a fixed piece of work in the same run. Beside it stands the ratio
+    that the repository stores of an earlier commit.
     """
     from benchmarks.speed.warehouse import REFERENCES, bench_warehouse
 
@@ -251,8 +254,9 @@ def demo(
 ) -> None:
     """Measure CPU seconds of a regeneration of the embedded pool, stage by stage.
 
-    All processes count. The ratio is to a fixed piece of work in the same run; beside it is the one that the
-    repository holds of an earlier commit. A stage that became 1.5 times as dear is named in a line.
+    The seconds are those of all processes. A ratio is the cost over that of a fixed piece of work in the same
+    run. Beside it stands the ratio that the repository stores of an earlier commit. The last line names
+    stages that cost more than 1.5 times as much.
     """
     from benchmarks.speed.demo import REFERENCES, bench_demo, size_of
 
@@ -266,7 +270,7 @@ def demo(
 
 
 def _print_costs(title: str, costs: Sequence[Cost], commit: str | None) -> None:
-    """A row a cost, and a line that names those that became dearer than those of the commit."""
+    """Prints a row per cost, and a line that names the costs that grew since the reference's commit."""
     table = Table(title, "CPU s", "wall s", "MB", "ratio", f"at {commit or 'no commit'}", "times")
     for cost in costs:
         table.add(
@@ -298,10 +302,10 @@ def training(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare environment steps per second, updates included, with the released algorithm's loop.
+    """Compare our training's environment steps per second with those of the released algorithm's loop.
 
-    The loop answers one query at a time, with autograd on throughout, and records no stack traces. It
-    computes all eight terms of its weighted metric, or only the two with a non-zero weight.
+    Updates count. The loop answers one query at a time, with autograd on throughout, and records no stack
+    traces. It computes all eight terms of its weighted metric, or only the two with a non-zero weight.
     """
     from benchmarks.speed.training import bench_training
 
@@ -345,8 +349,7 @@ def decision(
     """Measure the microseconds from a question to its answer, without the models' own time.
 
     The agents are trained on generated logits of four choices and loaded from a checkpoint. A query to a
-    Router is all of its calls: which models to ask, until enough have answered, and the answer. No text is
-    embedded.
+    Router is all of its calls: those of `choose`, until enough models have answered, and that of `fuse`.
     """
     from benchmarks.speed.decision import bench_decision
 
@@ -371,11 +374,11 @@ def statistics(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Hold what the docs claim against planted truths, with fixed seeds.
+    """Check the docs' statistical claims on synthetic data whose truth is known, with fixed seeds.
 
-    How often intervals contain the true difference of two methods, or a newcomer's gain by all documents. How
-    often a probe's clear verdict is wrong, a promise is broken, or a policy decides that is not better. Exit
-    code 1 if a share is beyond its claim by more than chance (a 99.9 % interval).
+    It counts how often intervals contain the true difference of two methods, or a newcomer's true gain. It
+    also counts wrong clear verdicts of probes, broken promises, and fits in which a policy decides that is
+    not better. The exit code is 1 if a share exceeds its claim by more than chance (a 99.9 % interval).
     """
     from benchmarks.claims import check_all, table_of
 
@@ -390,7 +393,7 @@ def statistics(
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """The numbers of a list like "1,10". Raises InputError for anything else."""
+    """The numbers in the `text` of an option, such as "1,10". Raises InputError for anything else."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the docs claim of intervals, probes, promises and what decides, held against planted truths."""
+"""Checks of the docs' claims on intervals, probes, promises and fallbacks, on data whose truth is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from benchmarks import promises
 from benchmarks.coverage import PROMISED_COVERAGE, SEED_COUNTS, SYNTHETIC_CASES, cover
-from benchmarks.fallback import share_of_climbs
+from benchmarks.fallback import share_of_changes
 from benchmarks.planted import SYNTHETIC_POOLS, NewcomerProbes, probe_members, probe_pool
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import count_noun, percent
@@ -18,22 +18,22 @@ from rlfocal.data.loading import load_dataset
 from warehouse import open_warehouse
 
 CLAIM_CONFIDENCE = 0.999
-"""A claim is broken where the share's interval of this confidence lies beyond it."""
+"""The confidence of intervals of measured shares; a claim is broken if such an interval lies beyond it."""
 LEAST_COVERAGE = 0.93
 MOST_WRONG = 0.05
 """The largest share of a pool's clear verdicts that may be wrong."""
 N_MEMBERS = 6
-"""The number of members of a real pool that are newcomers in turn."""
+"""The number of a real pool's members that are probed, each as the newcomer to the others."""
 DIFFERENCE_SHARE = 0.2
-"""The share of documents on which two policies differ."""
+"""The share of documents on which a later policy differs from the first."""
 CHOICE_RATES = {"no better": (0.0, 0.05), "a point worse": (-0.01, 0.01)}
-"""By case, what later policies gain on the first, and in how many fits at most one of them may decide."""
+"""By case, the later policies' lead over the first, and the largest share of fits that may choose one."""
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """How often something happened in so many draws, beside how often the docs say that it does."""
+    """An event's share of draws, `n` of `of`, and the bounds that the docs claim for it."""
 
     claim: str
     case: str
@@ -44,7 +44,7 @@ class ClaimCheck:
 
     @property
     def is_kept(self) -> bool:
-        """Whether chance explains what is beyond the claim."""
+        """Whether the share is within the claimed bounds, or beyond them only by chance."""
         if self.of == 0:
             return True
         found = binomtest(self.n, self.of).proportion_ci(CLAIM_CONFIDENCE)
@@ -52,14 +52,14 @@ class ClaimCheck:
 
     @property
     def claimed(self) -> str:
-        """The claim in percent."""
+        """The claimed bounds in percent, such as "≤ 5"."""
         if self.least == 0:
             return f"≤ {100 * self.most:g}"
         return f"≥ {100 * self.least:g}" if self.most == 1 else f"{100 * self.least:g} to {100 * self.most:g}"
 
 
 def check_intervals(draws: int) -> Iterator[ClaimCheck]:
-    """Checks intervals of a difference, for each planted truth and number of seeds."""
+    """Checks how often intervals contain the true difference of two methods, by case and number of seeds."""
     for planted in SYNTHETIC_CASES:
         for n_seeds in SEED_COUNTS:
             share, width = cover(n_seeds, planted, draws, seed=n_seeds)
@@ -70,7 +70,7 @@ def check_intervals(draws: int) -> Iterator[ClaimCheck]:
 
 
 def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[ClaimCheck]:
-    """Checks probes of each newcomer to planted pools, and of the first members of stored benchmarks."""
+    """Checks probes' intervals and verdicts, on synthetic pools and on members of stored `benchmarks`."""
     for pool in SYNTHETIC_POOLS:
         yield from _check_pool(probe_pool(pool, draws, seed=0))
     for name in benchmarks:
@@ -82,33 +82,32 @@ def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | 
 def _check_pool(probed: Sequence[NewcomerProbes]) -> Iterator[ClaimCheck]:
     for one in probed:
         case = f"{one.pool}, {one.newcomer}: {percent(one.gain)} points"
-        yield ClaimCheck("probes' intervals hold the gain", case, one.held, one.draws, LEAST_COVERAGE)
-    wrong, clear = sum(one.wrong for one in probed), sum(one.clear for one in probed)
+        yield ClaimCheck("probes' intervals hold the gain", case, one.n_covering, one.draws, LEAST_COVERAGE)
+    wrong, clear = sum(one.n_wrong for one in probed), sum(one.n_clear for one in probed)
     yield ClaimCheck("clear verdicts of probes are wrong", probed[0].pool, wrong, clear, most=MOST_WRONG)
 
 
 def check_promises(draws: int) -> Iterator[ClaimCheck]:
-    """Checks promises, for each planted population, method and target."""
+    """Checks how often draws of train lead to a broken promise, by population, method and target error."""
+    claim, most = "draws of train lead to a broken promise", promises.MAX_BROKEN_SHARE
     for one in promises.simulate(draws):
-        case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.made} made"
-        yield ClaimCheck(
-            "draws of train lead to a broken promise", case, one.broken, draws, most=promises.MAX_BROKEN_SHARE
-        )
+        case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.n_promises} made"
+        yield ClaimCheck(claim, case, one.n_broken, draws, most=most)
 
 
 def check_fallbacks(draws: int) -> Iterator[ClaimCheck]:
-    """Checks how often policies decide that are no better than the first, or worse, by size of train."""
+    """Checks how often a policy is chosen to decide that is no better than the first, by size of train."""
     for case, (gain, most) in CHOICE_RATES.items():
         for n in (80, 300, 1000):
-            climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFERENCE_SHARE, draws) * draws)
+            changes = round(share_of_changes((0.0, gain, gain, gain), n, DIFFERENCE_SHARE, draws) * draws)
             named = f"{case}, {count_noun(n, 'document')}"
-            yield ClaimCheck("a policy that is not better decides", named, climbs, draws, most=most)
+            yield ClaimCheck("a policy that is not better decides", named, changes, draws, most=most)
 
 
 def check_all(
     draws: int, probes: int, benchmarks: Sequence[str], warehouse: str | Path | None, on_progress: Progress
 ) -> list[ClaimCheck]:
-    """Checks every claim, with `probes` of each newcomer and `draws` of everything else."""
+    """Checks every claim, by so many `probes` of each newcomer, and so many `draws` of all else."""
     checks = {
         "intervals": check_intervals(draws),
         "probes": check_probes(probes, benchmarks, warehouse),
@@ -123,7 +122,7 @@ def check_all(
 
 
 def table_of(checked: Sequence[ClaimCheck]) -> Table:
-    """The table of checks: a row for each, under its claim."""
+    """The table of checks: a row for each, under the name of its claim."""
     table = Table("claim", "share %", "of", "claimed %", texts=("",))
     claim = ""
     for one in checked:

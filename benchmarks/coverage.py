@@ -1,4 +1,4 @@
-"""How often intervals of two methods' difference hold a planted truth, with 1 to 10 training seeds."""
+"""Simulates how often intervals of two methods' difference contain the true one, with 1 to 10 seeds."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rlfocal.statistics.intervals import Difference, paired_difference
 
 SEED_COUNTS = (1, 2, 3, 5, 10)
 PROMISED_COVERAGE = (0.94, 0.965)
-"""The shares between which an interval of 95 % must hold the truth, whatever varies."""
+"""The lower and upper limit on the share of 95 % intervals that contain the true difference."""
 OUR_ACCURACY, RIVAL_ACCURACY = 0.70, 0.67
-"""Accuracies of the two methods, over all documents, seeds and tasks."""
+"""The true accuracies of the two methods, over all documents, seeds and tasks."""
 OWN_LUCK_SHARE = 0.2
-"""The share of an answer's variance that is each seed's own; the rest is the document's."""
+"""The share of the variance in right answers that is a seed's own; the rest is the document's."""
 TASK_SPREAD = 0.1
-"""Standard deviation between tasks of what `ours` gains, as a fraction."""
+"""The standard deviation, between tasks, of our method's gain over the rival, as a fraction."""
 
 
 class SyntheticMethods(NamedTuple):
-    """Two methods whose accuracies are known."""
+    """A case: two methods whose true accuracies are known, and how their accuracies vary."""
 
     name: str
     documents: int
     luck: float
-    """Standard deviation of accuracy between seeds, as a fraction."""
+    """The standard deviation of accuracy between seeds, as a fraction."""
     both: bool = False
-    """Whether the rival is trained with as many seeds, instead of being deterministic."""
+    """Whether the rival is trained with as many seeds as our method; if not, it is deterministic."""
     tasks: int = 0
-    """Tasks of equal size that documents are drawn with; 0: documents are drawn by themselves."""
+    """The number of tasks, all of one size, that documents belong to; 0: documents belong to none."""
 
 
 SYNTHETIC_CASES = (
@@ -45,23 +45,24 @@ SYNTHETIC_CASES = (
 
 
 class Coverage(NamedTuple):
-    """How well the intervals of many draws cover the truth."""
+    """How well the intervals of many draws cover the true difference."""
 
     share: float
-    """The share of intervals that hold the truth."""
+    """The share of intervals that contain the true difference."""
     width: float
-    """Half the mean width of the intervals, as a fraction."""
+    """Half the mean width of the intervals, as a fraction of the documents."""
 
 
 def cover(n_seeds: int, planted: SyntheticMethods, draws: int, seed: int) -> Coverage:
-    """Draws answers `draws` times. With one seed, the truth is what this very fit gains on all documents."""
+    """The coverage of intervals from `draws` draws of both methods' answers. With one training seed, the true
+    difference is that of the very fit that was drawn."""
     rng = np.random.default_rng(seed)
-    held, widths = 0, 0.0
+    n_covering, widths = 0, 0.0
     for _ in range(draws):
         truth, found = _draw(rng, n_seeds, planted)
-        held += found.low <= truth <= found.high
+        n_covering += found.low <= truth <= found.high
         widths += (found.high - found.low) / 2
-    return Coverage(held / draws, widths / draws)
+    return Coverage(n_covering / draws, widths / draws)
 
 
 def _draw(rng: np.random.Generator, n_seeds: int, planted: SyntheticMethods) -> tuple[float, Difference]:
@@ -83,6 +84,6 @@ def _draw(rng: np.random.Generator, n_seeds: int, planted: SyntheticMethods) -> 
 
 
 def _answer(rng: np.random.Generator, accuracy: Floats, luck: Floats) -> Floats:
-    """(K, T) answers that are right as often as `accuracy` (K, T) says."""
+    """(K, T) 1 where a seed's answer is right, as often as `accuracy` (K, T) says; `luck` (T,) is shared."""
     luck = np.sqrt(1 - OWN_LUCK_SHARE) * luck + np.sqrt(OWN_LUCK_SHARE) * rng.normal(size=accuracy.shape)
     return np.asarray(luck < ndtri(accuracy.clip(0.001, 0.999)), dtype=np.float64)

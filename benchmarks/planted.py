@@ -1,4 +1,4 @@
-"""Newcomers of synthetic pools: whether probes by a few of their answers say what all answers say."""
+"""Probes of newcomers to synthetic pools: do a few answers lead to the verdict of all answers?"""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import StratifiedSample
 
 N_DOCUMENTS = 2000
-FORESEEN_BY_NOBODY = 0.01
-"""The share of documents that a copy of the best member is made right on, wherever they are."""
+COPY_GAIN_SHARE = 0.01
+"""The share of documents, drawn at random, on which a copy of the best member is made right."""
 
 
 class SyntheticPool(NamedTuple):
-    """The skills of a pool's synthetic members, and of the newcomers, which are probed one at a time."""
+    """A synthetic pool: the skills of its members, and of newcomers that are probed one at a time."""
 
     name: str
     members: tuple[float, ...]
     newcomers: tuple[float, ...] = (0.0, 0.5, 1.1, 1.5)
     is_free: bool = False
-    """Whether answers are free, each model's one of six."""
+    """Whether answers are free, each one of six; if not, each is one of four choices."""
 
 
 SYNTHETIC_POOLS = (
@@ -42,23 +42,24 @@ SYNTHETIC_POOLS = (
 
 @dataclass(frozen=True)
 class NewcomerProbes:
-    """Probes of one newcomer."""
+    """The outcomes of many probes of one newcomer."""
 
     pool: str
     newcomer: str
     gain: float
-    """The newcomer's gain by all documents, as a fraction."""
+    """The newcomer's true gain, measured on all documents, as a fraction."""
     draws: int
-    held: int
-    """The number of intervals that contain the gain by all documents."""
-    clear: int
-    """The number of clear verdicts."""
-    wrong: int
-    """The number of clear verdicts that all documents contradict."""
+    n_covering: int
+    """The number of probes whose interval contains the true gain."""
+    n_clear: int
+    """The number of probes with a clear verdict."""
+    n_wrong: int
+    """The number of clear verdicts that contradict the gains measured on all documents."""
 
 
 def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbes]:
-    """Probes each newcomer `draws` times, and a copy of the best member; a probe ends at a clear verdict."""
+    """Probes each newcomer `draws` times, and a copy of the best member that is right a little more often. A
+    probe ends at a clear verdict."""
     rng = np.random.default_rng(seed)
     found = []
     for skill in pool.newcomers:
@@ -66,7 +67,7 @@ def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbe
         found.append(_probe(pool.name, f"skill {skill:g}", _dataset(scores, labels, pool.is_free), draws))
     scores, labels = _score(rng, pool.members, 6 if pool.is_free else 4)
     best = scores[:, int(np.argmax(pool.members))].copy()
-    known = rng.random(len(labels)) < FORESEEN_BY_NOBODY
+    known = rng.random(len(labels)) < COPY_GAIN_SHARE
     best[known, labels[known]] += 20
     scores = np.concatenate([scores, best[:, None]], axis=1)
     found.append(
@@ -76,7 +77,7 @@ def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbe
 
 
 def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[NewcomerProbes]:
-    """Probes each of the first members of a real pool as the newcomer to the others."""
+    """Probes each of the first `only` members of a benchmark's pool as the newcomer to the others."""
     return [_probe(name, member, data, draws, member) for member in data.models[:only]]
 
 
@@ -86,17 +87,17 @@ def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None =
     rows = np.arange(len(data))
     whole = design.estimate_gains(StratifiedSample(design.strata, rows), answers)
     gain, most = whole[0].value, max(one.value for one in whole)
-    held = clear = wrong = 0
+    n_covering = n_clear = n_wrong = 0
     for seed in range(draws):
         low, high, verdict = _ask(redraw(design, seed), answers)
-        held += low - 1e-9 <= gain <= high + 1e-9
-        clear += verdict != "unclear"
-        wrong += most >= SMALLEST_GAIN if verdict == "do not join" else verdict == "join" and most <= 0
-    return NewcomerProbes(pool, name, gain, draws, held, clear, wrong)
+        n_covering += low - 1e-9 <= gain <= high + 1e-9
+        n_clear += verdict != "unclear"
+        n_wrong += most >= SMALLEST_GAIN if verdict == "do not join" else verdict == "join" and most <= 0
+    return NewcomerProbes(pool, name, gain, draws, n_covering, n_clear, n_wrong)
 
 
 def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:
-    """The interval of the team's gain at the last look, and the verdict."""
+    """The lower and upper limit of the newcomer's gain at the probe's last look, and the verdict."""
     looks = plan_looks(len(design.dataset))
     for n in looks:
         rows = design.strata.draw(n)
@@ -108,7 +109,8 @@ def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:
 
 
 def _score(rng: np.random.Generator, skills: tuple[float, ...], n_choices: int) -> tuple[Floats, Ints]:
-    """(T, N, C) scores that see the right choice through noise, half of it the same for all; (T,) labels."""
+    """(T, N, C) the models' scores and (T,) labels: skill on the right choice, plus noise. Half of the
+    noise's variance is the same for all models."""
     labels = rng.integers(0, n_choices, N_DOCUMENTS)
     common = rng.normal(size=(N_DOCUMENTS, 1, n_choices))
     noise = rng.normal(size=(N_DOCUMENTS, len(skills), n_choices))

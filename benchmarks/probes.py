@@ -1,7 +1,7 @@
-"""`python -m benchmarks.probes -b BENCHMARK`: what probes find, beside random documents and all documents.
+"""`python -m benchmarks.probes -b BENCHMARK`: errors of probes, compared with samples of random documents.
 
-Each member is the newcomer in turn, and answers documents that are drawn anew; the gain of the others'
-team is estimated from them. All documents' answers say what is true. The last rows are made up: a copy of
+Each member is the newcomer in turn, and answers newly drawn documents, from which its gain to the team of the
+others is estimated. The true gain is that on all documents. The last rows are made-up newcomers: a copy of
 the most accurate member, one with noise, one that guesses, one that knows a single task, one better than all.
 """
 
@@ -32,11 +32,11 @@ from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse
 
 NOISE_DEVIATION = 0.1
-"""Standard deviation on log-probs, in nats, of a quantised self (docs/adding-models.md)."""
+"""The standard deviation, in nats, by which 4-bit quantisation changes log-probs (docs/adding-models.md)."""
 
 
 class Case(NamedTuple):
-    """A newcomer, the design for it, and what it answers."""
+    """A newcomer, its answers, and the design of its probe."""
 
     name: str
     design: Design
@@ -45,14 +45,14 @@ class Case(NamedTuple):
 
 
 def members(data: Dataset, only: int) -> Iterator[Case]:
-    """Yields each of the first members as the newcomer to the others."""
+    """Yields a case for each of the first `only` members, as the newcomer to the others."""
     for member in data.models[:only]:
         others, answers = leave_out(data, member)
         yield Case(member, design_probe(others, seed=1), answers)
 
 
 def make_newcomers(data: Dataset) -> Iterator[Case]:
-    """Yields made-up newcomers whose verdict is known, for benchmarks with choices."""
+    """Yields cases of made-up newcomers, from a copy to one better than all; for benchmarks with choices."""
     rng, design = np.random.default_rng(0), design_probe(data, seed=1)
     best = int(data.correct.mean(axis=0).argmax())
     own, known = data.logprobs[:, best], np.maximum(data.labels, 0)
@@ -77,7 +77,7 @@ def make_newcomers(data: Dataset) -> Iterator[Case]:
 
 
 def redraw(design: Design, seed: int) -> Design:
-    """A design with the same strata, drawn in another order."""
+    """The design with the same strata, whose documents are drawn in another random order."""
     of, rng = design.strata.stratum_of, np.random.default_rng(seed)
     place = np.empty_like(of)
     for stratum in range(of.max() + 1):
@@ -87,12 +87,12 @@ def redraw(design: Design, seed: int) -> Design:
 
 
 class Truth(NamedTuple):
-    """What all documents say about a newcomer."""
+    """A newcomer's true gain and accuracy, measured on all documents, as fractions."""
 
     gain: float
     accuracy: float
     verdict: str
-    """The verdict by all documents; empty where they leave it open."""
+    """The verdict by all documents, "join" or "do not join"; empty if they leave it open."""
 
 
 def find_truth(case: Case) -> Truth:
@@ -112,8 +112,8 @@ def find_truth(case: Case) -> Truth:
 
 
 class Draw(NamedTuple):
-    """The errors of a probe of n documents and of n random ones, and whether its intervals contain the truth.
-    `asked` and `verdict` are of a probe that ends at a clear verdict."""
+    """The errors of a probe of n documents and of n random documents, and whether the probe's intervals hold.
+    `asked`, a number of documents, and `verdict` are of another probe, which ends at a clear verdict."""
 
     gain: float
     gain_at_random: float
@@ -156,7 +156,7 @@ def rms(errors: Floats) -> float:
 
 
 def summarise(name: str, truth: Truth | None, draws: list[Draw], right: list[bool]) -> tuple[str, ...]:
-    """A row of the table."""
+    """The cells of a newcomer's row; `right` says, by draw, whether the verdict was that of all documents."""
     gain, plain_gain, has_gain, accuracy, plain, has_accuracy, asked = (
         np.array([draw[at] for draw in draws], dtype=np.float64) for at in range(7)
     )
@@ -180,11 +180,11 @@ def main(
     only: Annotated[int, typer.Option("--members", min=1, help="How many members are newcomers.")] = 16,
     warehouse: Location = None,
 ) -> None:
-    """Errors of probes of a fixed size, beside as many random documents with the same team, and verdicts.
+    """Compare errors of probes with those of as many random documents, and count right verdicts.
 
     rms: root mean squared error, in points. has: how often the 95 % interval contains the figure by all
-    documents. asked: documents until a clear verdict, at most a tenth or 200. right: verdicts (leaning, where
-    unclear) that agree with a clear one by all documents.
+    documents. asked: documents until a clear verdict, at most a tenth or 200. right: the share of verdicts
+    (leaning, where unclear) that agree with a clear one by all documents.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.promises -b BENCHMARK`: how often promises about errors hold, and when they break.
+"""`python -m benchmarks.promises -b BENCHMARK`: how often promises about errors hold.
 
-Draws train and test anew, promises by train rows alone, and counts test errors. Then the best model of train
-answers otherwise: as its quantised self might (noise on its log-probs), or as if it saw other questions.
-`simulate` does so with populations whose errors are known exactly.
+It splits documents anew into train and test, makes promises by train rows alone, and counts test errors. Then
+it alters the answers of train's best model: by noise on its log-probs, as from quantisation, or by exchanging
+them between documents. `simulate` measures broken promises on populations whose errors are known exactly.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from warehouse import open_warehouse
 
 TRAIN_SHARE = 0.6
 NOISE_DEVIATION = 0.1
-"""Standard deviation on log-probs, in nats: what 4 bits do (docs/adding-models.md)."""
+"""The standard deviation, in nats, by which 4-bit quantisation changes log-probs (docs/adding-models.md)."""
 SECOND_LOOK = 0.05 * 6 / (np.pi**2 * 4)
-"""The level of the first test after the one on the evaluation's own test rows."""
+"""The significance level of a promise's second test; the first is on the evaluation's own test rows."""
 
 
 class PromiseDraw(NamedTuple):
-    """One promise on one draw."""
+    """A promise made on one random split, and what became of it."""
 
     coverage: float
     is_broken: bool
     """Whether the error on test rows is above the target."""
-    withdrawn: tuple[bool, bool]
-    """Whether the next test withdraws the promise: if the best model's log-probs have noise, and if they are
-    those of other questions."""
+    withdrawals: tuple[bool, bool]
+    """Whether the next test withdraws the promise: first with noise on the best model's log-probs, then with
+    its log-probs of other questions."""
 
 
 def try_once(
     data: Dataset, method: str, targets: Sequence[float], seed: int
 ) -> dict[float, PromiseDraw | None]:
-    """Makes and tests one promise for each target; None where nothing is promised."""
+    """The promise for each target error, made and tested on one random split; None where none is made."""
     rng = np.random.default_rng(seed)
     data = replace(data, is_train=rng.random(len(data)) < TRAIN_SHARE)
     made, groups = make_method(method), [np.ones(len(data), dtype=np.bool_)]
@@ -91,7 +91,7 @@ def try_once(
 
 
 def alter_answers(data: Dataset, model: int, rng: np.random.Generator, with_noise: bool) -> Dataset:
-    """One model's log-probs with noise, or those that it gave to other documents."""
+    """The data with one model's log-probs altered: by noise, or else by those of other documents."""
     logprobs = data.logprobs.copy()
     own = logprobs[:, model]
     exists = np.isfinite(own)
@@ -107,27 +107,27 @@ MAX_BROKEN_SHARE = 0.1
 
 
 class PromiseSimulation(NamedTuple):
-    """How a method's promises held in one planted population, whose error at every threshold is known."""
+    """The outcomes of a method's promises on a synthetic population of known error at every threshold."""
 
     population: str
     method: str
     target: float
     draws: int
-    made: int
-    broken: int
-    """Draws whose promise the policy that ships, fitted to all of train, exceeds on the population."""
+    n_promises: int
+    n_broken: int
+    """The number of draws whose policy, fitted to all of train, errs more on the population than promised."""
 
     @property
     def interval(self) -> Interval:
-        """Clopper and Pearson's 95 % interval of `broken` per draw, which may be MAX_BROKEN_SHARE."""
-        return clopper_pearson(self.broken, self.draws)
+        """Clopper and Pearson's 95 % interval of the probability that a draw leads to a broken promise."""
+        return clopper_pearson(self.n_broken, self.draws)
 
 
 def plant(kind: str, size: int = 2_000, seed: int = 0) -> Dataset:
     """A finite population of documents with 4 choices, answered by three models.
 
-    `graded`: the surer the models, the likelier they are right. `just above`: they are right on 94.9 % of the
-    documents however sure they are, so that a promise of 5 % holds nowhere but by chance.
+    `kind` "graded": the surer the models, the likelier they are right. "just above": the models are right on
+    94.9 % of the documents however sure they are, so that a promise of 5 % holds only by chance.
     """
     rng = np.random.default_rng(seed)
     labels, rows = rng.integers(0, 4, size), np.arange(size)
@@ -149,10 +149,10 @@ def plant(kind: str, size: int = 2_000, seed: int = 0) -> Dataset:
 def simulate_once(
     population: Dataset, method: str, targets: Sequence[float], n_train: int, seed: int
 ) -> list[bool | None]:
-    """Whether the promise of one draw of train is broken, by target; None where nothing is promised.
+    """Whether the promise from one draw of train is broken, for each target; None where none is made.
 
-    As in `rlfocal evaluate --target-error`, policies fitted to two thirds of train decide the rest, which
-    gives the threshold. The policy fitted to all of train is held to it on the whole population.
+    As in `rlfocal evaluate --target-error`, the threshold comes from policies that are fitted to part of
+    train and decide the rest. It is tested with the policy fitted to all of train, on the whole population.
     """
     drawn = np.random.default_rng(seed).integers(0, len(population), n_train)
     train = population.take(drawn)
@@ -177,7 +177,7 @@ def simulate(
     n_train: int = 400,
     on_progress: Progress | None = None,
 ) -> list[PromiseSimulation]:
-    """Promises of each method on draws of train from planted populations; seeds are 0 to draws - 1."""
+    """The outcomes of each method's promises on draws of train (seeds 0 to draws - 1) from synthetic data."""
     found = []
     for kind, targets in (("graded", (0.02, 0.05, 0.1)), ("just above", (0.05,))):
         population = plant(kind)
@@ -194,12 +194,12 @@ def simulate(
 
 
 def table_of(simulated: Sequence[PromiseSimulation]) -> Table:
-    """The shares of draws that lead to a broken promise, beside the 10 % that docs/promises.md claims."""
+    """A table of the shares of draws that lead to a broken promise, beside the claim of docs/promises.md."""
     columns = "promised %", "made", "broken", "per draw %", "from", "to", "claimed %"
     table = Table("population", *columns, texts=("method",), title="Promises on planted populations")
     for one in simulated:
         shares = map(percent, (one.interval.mean, one.interval.low, one.interval.high))
-        numbers = f"{100 * one.target:g}", f"{one.made} of {one.draws}", str(one.broken)
+        numbers = f"{100 * one.target:g}", f"{one.n_promises} of {one.draws}", str(one.n_broken)
         table.add(one.population, *numbers, *shares, f"≤ {100 * MAX_BROKEN_SHARE:g}", one.method)
     return table
 
@@ -214,10 +214,11 @@ def main(
     documents: Annotated[int, typer.Option(min=20, help="Documents of each draw.")] = 3_000,
     warehouse: Location = None,
 ) -> None:
-    """How often promises hold on random splits of a benchmark, and whether they break when a model does.
+    """Measure how often promises hold on random splits of a benchmark, and are withdrawn if a model changes.
 
-    made: the number of promises. broken: those with more errors on test rows. by noise, by a useless one:
-    those that the next test withdraws if the best model's log-probs have noise, or are of other questions.
+    made: the number of promises. broken: promises with a higher error on test rows. by noise, by a useless
+    one: promises that the next test withdraws if the best model's log-probs have noise, or are of other
+    questions.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark)
@@ -235,10 +236,10 @@ def main(
             for target in wanted:
                 of = seen[target]
                 covered = sum(one.coverage for one in of) / draws
-                withdrawn = [sum(one.withdrawn[at] for one in of) for at in (0, 1)]
+                withdrawals = [sum(one.withdrawals[at] for one in of) for at in (0, 1)]
                 table.add(
                     method, f"{100 * target:g}", f"{len(of)} of {draws}", percent(covered),
-                    str(sum(one.is_broken for one in of)), *map(str, withdrawn),
+                    str(sum(one.is_broken for one in of)), *map(str, withdrawals),
                 )  # fmt: skip
     Console().print(table)
 

@@ -1,4 +1,5 @@
-"""The results that README and docs show: made from stored answers, kept as JSON, written into the pages.
+"""The results that README and docs show, computed from stored answers.
 
-`plan` says what is run, `making` runs it into `docs/results/NAME.json`, `pages` writes the tables.
+`plan` lists what is run, `making` stores its results in `docs/results/NAME.json`, and `pages` writes them as
+tables into the pages.
 """

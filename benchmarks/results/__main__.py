@@ -1,4 +1,4 @@
-"""Makes results from data, if given; marks those of earlier revisions, and writes all into the pages."""
+"""Computes results if `--data` is given, marks those of earlier revisions, and writes all into the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's benchmark `lab-mmlu`: its rows, and the README's figure of them."""
+"""The results of the demo's benchmark `lab-mmlu`, and the README's figure of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warehouse import Warehouse
 
 @dataclass(frozen=True)
 class DemoTable:
-    """The usual methods on the embedded pool, which is extracted first."""
+    """The evaluation of the default methods on `lab-mmlu`, after its pool is extracted."""
 
     figure: Path
     seeds: int = 3

@@ -1,4 +1,4 @@
-"""Methods evaluated on one benchmark, as rows of a results file."""
+"""Evaluations of methods on a benchmark, as rows of a results file."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 Key = tuple[str, str | None]
-"""A method, and the budget that it was held to."""
+"""A method and its budget; None: no budget."""
 
 
 @dataclass(frozen=True)
 class EvaluationTable:
-    """Methods on one benchmark. Per task, every figure is the mean over tasks, each counting equally."""
+    """An evaluation on one benchmark. Fitted per task, every figure is the unweighted mean over tasks."""
 
     benchmark: str
     methods: tuple[str, ...] = ()
-    """Empty: the usual ones."""
+    """The methods that are evaluated; empty: the default ones."""
     seeds: int = 3
     per: Per = "benchmark"
     protocol: Protocol = "frozen"
@@ -46,11 +46,11 @@ class EvaluationTable:
     settings: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     tune: int = 0
-    """Trials by which settings are chosen; 0: the defaults."""
+    """The number of trials by which settings are chosen; 0: the default settings."""
     label: str = ""
-    """How the evaluation differs from others of its file; empty: it does not."""
+    """A phrase that tells the evaluation from others of its file; empty where none is needed."""
     above: tuple[str, ...] = ("best_single",)
-    """Methods to which differences are taken, held to the same budget if they can be."""
+    """The methods from which differences are measured, at the same budget where they have one."""
     base: EvaluationTable | None = None
     """An evaluation of the same methods, from which differences in decisions and accuracy are measured."""
 
@@ -117,7 +117,7 @@ class EvaluationTable:
 
 
 def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> EvaluationTable:
-    """The step that makes one row of a block anew, beside only the references that are always there."""
+    """The step that computes one row of a results file's block anew."""
     return EvaluationTable(
         block["benchmark"],
         (row["method"],),
@@ -150,19 +150,19 @@ class _Runs:
 
     @property
     def seconds(self) -> float:
-        """Seconds to fit and decide, of all seeds together, apart from what budgets take."""
+        """The seconds to fit and decide, summed over methods and seeds; runs with a budget do not count."""
         return sum(row.seconds for row in self.pooled if row.budget is None)
 
     @cached_property
     def seeds(self) -> dict[Key, list[Evaluation]]:
-        """The seeds of each method at each budget."""
+        """The runs over all tasks, one per seed, of each method at each budget."""
         found: dict[Key, list[Evaluation]] = {}
         for row in self.pooled:
             found.setdefault((row.method, row.budget), []).append(row)
         return found
 
     def list_chosen_settings(self, method: str) -> dict[str, Any]:
-        """The settings that were searched for and are not the defaults."""
+        """The method's settings that a search chose and that differ from the defaults."""
         settings = self.seeds[method, None][0].settings
         return {name: value for name, value in sorted(settings.items()) if name != TRIALS_KEY}
 
@@ -218,7 +218,8 @@ class _Runs:
         return np.asarray(tasks.to_numpy().astype(np.str_))
 
     def _difference(self, key: Key, other: Key, whole: bool = False) -> list[float]:
-        """The mean in fractions, its 95 % interval over seeds and documents (or `whole` tasks), a p-value."""
+        """The mean difference in accuracy as a fraction, its 95 % interval and its p-value. The interval is
+        over seeds and documents, or over seeds and `whole` tasks."""
         one, two = (np.stack([self._hits[row.run_id] for row in self.seeds[k]]) for k in (key, other))
         if self.per == "task":
             found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole)
@@ -227,7 +228,7 @@ class _Runs:
         return rounded(found)
 
     def hits(self, method: str) -> Floats:
-        """(K, T) 1 where a seed without a budget is right."""
+        """(K, T) 1 where the method's run with seed k and no budget is right on document t."""
         return np.stack([self._hits[row.run_id] for row in self.seeds[method, None]])
 
 
@@ -242,7 +243,7 @@ def _compare_with_base(runs: _Runs, base: _Runs, method: str) -> list[float]:
 
 
 def _measure_changes(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:
-    """Shares of all decisions that are different, seed by seed: the answer, and the models asked."""
+    """The shares of decisions, paired by seed, with another answer and with other models asked."""
     pairs = zip(runs.seeds[method, None], base.seeds[method, None], strict=True)
     shares = [
         runs.warehouse.rows(

@@ -1,4 +1,4 @@
-"""Makes of labels.json, besides tables, a figure of the docs and the gains that `rlfocal advise` looks up."""
+"""Writes a figure of the docs, and the gains that `rlfocal advise` looks up, from labels.json."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ GAINS = ROOT / "rlfocal" / "evaluation" / "gains.json"
 
 
 def write_gains(path: Path) -> None:
-    """Writes the figure and the table of gains, from the file of results."""
+    """Writes the figure and the table of gains, from the results file at `path`."""
     write_file(FIGURE, svg(draw_gains(path).spec, PAPER))
     write_file(GAINS, list_gains(path))
 
 
 def list_gains(path: Path) -> str:
-    """The gains of `rl_focal` as JSON: a line for each number of labels and third of the pools by ceiling."""
+    """The gains of `rl_focal` over the best single model as JSON, a line per number of labels and group of
+    pools. A group is a third of the pools, by their ceiling."""
     lines = [
         json.dumps([row["x"], row["from"], row["to"], row["pools"], row["above"][SINGLE][:3]])
         for row in read_rows(path)
@@ -33,7 +34,7 @@ def list_gains(path: Path) -> str:
 
 
 def draw_gains(path: Path) -> Figure:
-    """A panel for each benchmark: the gain of each method over the labels, with its interval."""
+    """The figure: for each benchmark, a panel of each method's gain by number of labels, with intervals."""
     import altair as alt
 
     shown = [row for row in read_rows(path) if row["study"] == "labels" and row["method"] in METHODS]
@@ -63,7 +64,7 @@ def draw_gains(path: Path) -> Figure:
 
 
 def _make_point(row: dict[str, Any]) -> dict[str, Any]:
-    """One row as the chart has it; methods stand a little apart."""
+    """The fields that the chart reads of a results row; x is shifted a little by method."""
     mean, low, high = (100 * value for value in row["above"][SINGLE][:3])
     apart = 1.05 ** (METHODS.index(row["method"]) - 1.5)
     return {"x": row["x"] * apart, "method": row["method"], "gain": mean, "low": low, "high": high}

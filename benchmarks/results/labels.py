@@ -1,4 +1,4 @@
-"""From how many labels a method pays: its gain over the best single model, by pool and by kind of pool."""
+"""Results by number of labels: each method's gain over the best single model."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ COMMAND = "make results DATA=DIR ONLY=labels"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one fit on T test documents."""
+    """How a fitted policy did on T test documents."""
 
     right: Floats
-    """(T,) 1 where it is right"""
-    asked: float
-    """Models asked, on average"""
+    """(T,) 1 where the policy's answer is right"""
+    n_asked: float
+    """The mean number of models asked per document"""
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Every method, fitted to random draws of so many train documents, then to all; test documents stay."""
+    """Results of every method on one benchmark, fitted to random draws of n train documents and to all."""
 
     benchmark: str
     labels: tuple[int, ...] = LABELS
     draws: int = 5
     fits_of_all: int = 1
-    """The number of fits with all labels, which differ by their training seed alone."""
+    """The number of fits to all train documents, which differ in their training seed alone."""
     command: str = COMMAND
 
     @property
@@ -71,7 +71,7 @@ class LabelTable:
         return about, made
 
     def _measure_labels(self, data: Dataset, n: int, label: str) -> Iterator[dict[str, Any]]:
-        """The rows of n labels, each paired with the best single model of the same draw."""
+        """Yields each method's row with n labels; gains are over the best single model of the same draw."""
         draws = self.draws if n < data.is_train.sum() else self.fits_of_all
         outcomes = [outcomes_of(data, keep_labels(data, n, draw).train, draw) for draw in range(draws)]
         single = np.stack([one[SINGLE].right for one in outcomes])
@@ -84,7 +84,7 @@ class LabelTable:
                 "seeds": draws,
                 "budget": None,
                 "accuracy": round(float(right.mean()), 6),
-                "mean_pool_size": round(float(np.mean([one[name].asked for one in outcomes])), 4),
+                "mean_pool_size": round(float(np.mean([one[name].n_asked for one in outcomes])), 4),
                 "above": {} if name == SINGLE else {SINGLE: rounded(paired_by_seed(right, single))},
                 "revision": revision(name, (), "frozen"),
             }
@@ -92,10 +92,11 @@ class LabelTable:
 
 @dataclass(frozen=True)
 class SmallPoolTable:
-    """The same on small pools drawn from each benchmark's models, by thirds of what there is to gain."""
+    """Results on small pools drawn at random from each benchmark's models, by thirds of the pools. Pools are
+    sorted into thirds by each measure of `Room`, which says how much a pool can gain."""
 
     sizes: tuple[tuple[str, int], ...]
-    """Each benchmark, with the number of models of its pools."""
+    """Pairs of a benchmark and the number of models in its pools."""
     labels: tuple[int, ...] = (20, 120, 1_000)
     pools: int = 5
     """The number of pools of each benchmark; every pool has its own draw of labels."""
@@ -126,7 +127,7 @@ class SmallPoolTable:
         return about, list(self._summarise_thirds(rooms, gains))
 
     def _measure_gains(self, data: Dataset, seed: int) -> dict[tuple[int, str], float]:
-        """By number of labels and method, its accuracy minus the best single model's."""
+        """By number of labels and method, the method's accuracy minus the best single model's."""
         found = {}
         for n in self.labels:
             outcomes = outcomes_of(data, keep_labels(data, n, seed).train, seed)
@@ -157,7 +158,8 @@ class SmallPoolTable:
 
 
 def outcomes_of(data: Dataset, train: Dataset, seed: int) -> Mapping[str, Outcome]:
-    """By method, its outcome when fitted to these train documents; the start is that of `rl_focal` here."""
+    """By method, the outcome on test documents after a fit to `train`. `rl_focal`'s start comes from the same
+    fit as `rl_focal`."""
     [agents] = RLFocal().fit(train, [seed])
     assert isinstance(agents, PoolAgents)
     fitted: dict[str, Fitted] = {START_METHOD: agents.restore_start(), "rl_focal": agents}

@@ -1,4 +1,4 @@
-"""Runs steps on a warehouse and keeps what they found as JSON: one file a name, one line a row."""
+"""Runs the steps of results files on a warehouse, and writes their rows as JSON, one line per row."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from warehouse import Warehouse
 
 _LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")
 _PLACE = ("benchmark", "per", "protocol", "split", "label", "study", "settings")
-"""The fields that tell one evaluation or study from another."""
+"""The fields of a block that together identify its evaluation or study."""
 
 
 class Step(Protocol):
-    """One command of a results file."""
+    """One command of a results file, and the rows that it gives."""
 
     @property
     def command(self) -> str: ...
 
     @property
     def about(self) -> dict[str, Any]:
-        """The fields that all its rows share: benchmark, protocol, per, settings."""
+        """The fields that all rows of the step share, such as benchmark, protocol and settings."""
         ...
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The fields that describe the data, with the seconds that it took; and one row for each table line.
+        """The fields that describe the data and the seconds taken; and the step's rows.
 
         At most `at_once` methods run at a time.
         """
@@ -45,9 +45,9 @@ class Step(Protocol):
 
 
 def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
-    """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds.
+    """Runs the steps, reusing runs that the warehouse has, and writes the file; returns the steps' seconds.
 
-    Rows of methods that are gone stay: nothing can make them anew.
+    Rows of methods that no longer exist stay, because nothing can compute them anew.
     """
     blocks = []
     for step in steps:
@@ -60,9 +60,10 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
 def remake(
     warehouse: Warehouse, steps: Sequence[Step], path: Path, methods: Sequence[str], at_once: int = 1
 ) -> float:
-    """Makes the rows of these methods anew where the file's evaluations have them; other steps, whole.
+    """Computes the rows of these methods anew in the file's evaluations, and its other steps as a whole.
 
-    Returns the evaluations' seconds. Raises InputError if the warehouse has other data than the rows.
+    Returns the evaluations' seconds. Raises InputError if the file's rows are of other data than the
+    warehouse has.
     """
     blocks, seconds = json.loads(path.read_text(encoding="utf-8")), 0.0
     of_place = {_place(block): block for block in blocks}
@@ -93,26 +94,26 @@ def remake(
 
 
 def _run_step(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
-    """Runs a step; returns its block of the file: what was run, and the rows."""
+    """Runs a step, and returns its block of the results file: what was run, and the rows."""
     data, rows = step.rows(warehouse, at_once)
     about = {"command": step.command} | step.about | data | {"versions": _list_versions()}
     return about | {"rows": _add_dates(rows)}
 
 
 def _add_dates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with their date first, which is today's unless they have one."""
+    """The rows, each with a date as its first field: its own, or else today's."""
     return [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
 
 
 def _replace_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each replaced by the new one of its method and budget; then those that were not there."""
+    """The rows, with `new` ones in place of those of the same method and budget; other new ones come last."""
     of_cell = {(row["method"], row["budget"]): row for row in new}
-    kept = [of_cell.pop((row["method"], row["budget"]), row) for row in rows]
-    return [*kept, *of_cell.values()]
+    replaced = [of_cell.pop((row["method"], row["budget"]), row) for row in rows]
+    return [*replaced, *of_cell.values()]
 
 
 def _keep_gone(blocks: list[dict[str, Any]], path: Path) -> None:
-    """Adds the file's rows of methods that are gone to the blocks of the same evaluations."""
+    """Adds the file's rows of methods that no longer exist to the blocks of the same evaluations."""
     of_place = {_place(block): block for block in blocks}
     for block in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
         if rows := [row for row in block["rows"] if is_gone(f"method {row['method']}")]:
@@ -127,7 +128,7 @@ def _place(block: Mapping[str, Any]) -> str:
 
 
 def dump(blocks: Sequence[dict[str, Any]]) -> str:
-    """JSON with a line for each row, so that a changed row is a changed line."""
+    """The blocks as JSON with a line for each row, so that a changed row is a changed line."""
     parts = []
     for block in blocks:
         head = json.dumps(
@@ -139,13 +140,14 @@ def dump(blocks: Sequence[dict[str, Any]]) -> str:
 
 
 def is_current(block: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    """Whether a row of the block is of the code's revision of its method."""
+    """Whether a row of the block was computed by the present revision of its method."""
     revision = find_current_revision(row["method"], block["settings"], block["protocol"])
     return revision is not None and revision == row["revision"]
 
 
 def mark(path: Path) -> list[str]:
-    """Mark rows of earlier revisions as old, and the others as not; returns the old methods."""
+    """Marks rows of earlier revisions in a results file as old, and no others; returns the old rows'
+    methods."""
     blocks = json.loads(path.read_text(encoding="utf-8"))
     for block in blocks:
         for row in block["rows"]:
@@ -157,9 +159,9 @@ def mark(path: Path) -> list[str]:
 
 
 def import_data(warehouse: Warehouse, folder: Path) -> None:
-    """Import every NAME-docs.parquet and NAME-scores.parquet of a folder, and the public list prices.
+    """Imports every NAME-docs.parquet and NAME-scores.parquet of a folder, and the public list prices.
 
-    Raises InputError without any.
+    Raises InputError if the folder has none.
     """
     documents = sorted(folder.glob("*-docs.parquet"))
     if not documents:

@@ -1,15 +1,16 @@
-"""Tables and single figures of README and docs, written between markers from the results files.
+"""Writes tables and single figures from results files into README and docs, between markers.
 
-In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<!-- end -->`. The words:
+A marker in a page is `<!-- results: NAME KEY=VALUE... -->`; the text from there to `<!-- end -->` is written.
+Its words:
 
-- `columns=a,b`: a table with a line for each row. `rows=a by=b,c cell=d`: a line for each a, a column for
-  each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` is the cell of the one row that is left.
-- `sort=accuracy`, with `by`: by that figure, the highest first; else in the order of the file.
-- `only=stacking,log_linear` shows these methods' rows alone; Holm's method goes by all rows that are kept.
-- Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
-  `shared`, `shared+task` or `per-task`.
+- `columns=a,b` makes a table with a line for each row. `rows=a by=b,c cell=d` makes a line for each a, and a
+  column for each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` writes a single cell, of a single row.
+- `sort=accuracy`, with `by`, sorts lines by that figure, the highest first; else the file's order stays.
+- `only=stacking,log_linear` shows these methods' rows alone, but Holm's method counts all selected rows.
+- Any other word selects the rows with one of its values, as in `method=stacking,log_linear budget=none`.
+  `block` is `shared`, `shared+task` or `per-task`.
 
-Rows that are marked as old show a †, made by an earlier revision of their method, or a ‡: the method is gone.
+A † marks rows by an earlier revision of their method, and a ‡ rows of a method that no longer exists.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ Row = dict[str, Any]
 
 
 def fill(page: str, folder: str = "results") -> str:
-    """The page with the text between markers made anew. `folder`: the path from the page to the results.
+    """The page with the text between markers written anew. `folder`: the path from the page to the results.
 
-    Raises InputError for a marker that leaves no row, or names what is not there.
+    Raises InputError for a marker that selects no row, or that names an unknown file or column.
     """
     return _MARKED_BLOCK.sub(lambda match: _rewrite_marker(match, folder), page)
 
 
 def fill_page(path: Path) -> str:
-    """The text of a page of this checkout, with the figures of results files written into it."""
+    """The text of this checkout's page at `path`, with the figures of results files written into it."""
     folder = Path(relpath(RESULTS, path.parent)).as_posix()
     return fill(path.read_text(encoding="utf-8"), folder)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a results file, each with what its command and data are.
+    """The rows of a results file, each with the fields of its block, such as command and data.
 
     Raises InputError if there is no such file.
     """
@@ -93,7 +94,7 @@ class _Marker:
 
 
 def _read_field(key: str, row: Row) -> str:
-    """A field as markers name it."""
+    """The value of a row's field as a marker writes it; "none" for a missing or empty one."""
     if key == "block":
         return block(row)
     value = row.get(key)
@@ -106,7 +107,7 @@ def _rewrite_marker(match: re.Match[str], folder: str) -> str:
     if kind == "value":
         rows = marker.rows()
         if len(rows) > 1:
-            raise InputError(f"<!-- value: {text} --> leaves {len(rows)} rows; name one")
+            raise InputError(f"<!-- value: {text} --> selects {len(rows)} rows; select one by more words")
         said = _write_cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
     else:
         said = "\n" + _write_table(marker, folder) + "\n"
@@ -126,7 +127,7 @@ def _write_table(marker: _Marker, folder: str) -> str:
 
 
 def _mark_certain(rows: Sequence[Row], columns: Sequence[str]) -> int:
-    """Marks the shown differences that are certain by Holm's method; returns how many are shown."""
+    """Marks, in `rows`, differences that are certain by Holm's method; returns how many were compared."""
     names = [name.partition(":")[::2] for name in columns if name.startswith("above")]
     shown = [(row, name) for row in rows for name in names if _find_difference(row, *name)]
     adjusted = holm(np.array([_find_p_value(_find_difference(row, *name)) for row, name in shown]))
@@ -136,7 +137,7 @@ def _mark_certain(rows: Sequence[Row], columns: Sequence[str]) -> int:
 
 
 def _find_difference(row: Row, kind: str, method: str) -> list[float]:
-    """A difference and its interval, in fractions; empty without one."""
+    """The row's difference from a method, its interval (fractions) and p-value; empty if it has none."""
     of = row.get(kind, {})
     found: list[float] = of.get(method) or next(
         (of[name] for name in of if name.partition(":")[0] == method), []
@@ -145,7 +146,7 @@ def _find_difference(row: Row, kind: str, method: str) -> list[float]:
 
 
 def _find_p_value(found: Sequence[float]) -> float:
-    """The stored p-value; for results without one, that of a normal interval as wide."""
+    """The stored p-value of a difference; if none is stored, that of a normal distribution."""
     if len(found) > 3:
         return float(found[3])
     mean, low, high = found
@@ -161,7 +162,8 @@ def _make_flat_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], l
 
 
 def _make_pivot_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """A line for each value of `rows`, a column for each of `by`; sorted by the first column on."""
+    """The head and lines of a table with a line for each value of `rows`, and a column for each of `by`.
+    `sort` sorts lines by the first column, ties by the next."""
     keys, by, [cell] = marker.layout["rows"], marker.layout["by"], marker.layout["cell"]
     at: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
@@ -183,7 +185,8 @@ def _make_pivot_table(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], 
 
 
 def _write_caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "here") -> str:
-    """The line below a table: data, seeds, days, commands. `place`: where the compared differences are."""
+    """The caption of a table: data, seeds, days and commands, and what bold and marks mean. `compared` is the
+    number of differences that Holm's method compared, and `place` says where they are."""
     commands = list(dict.fromkeys(row["command"] for row in rows))
     said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
     shapes = dict.fromkeys((row["benchmark"], row["models"], row["documents"]) for row in rows)
@@ -207,7 +210,8 @@ def _mark(row: Row) -> str:
 
 
 def block(row: Row) -> str:
-    """The name for what a method may know of a question's task; a table that mixes them says so."""
+    """A row's use of tasks: fitted "per-task", or to all, with their name ("shared+task") or without
+    ("shared")."""
     if row.get("per") == "task":
         return "per-task"
     return "shared+task" if "+task" in row["method"] else "shared"
@@ -244,7 +248,7 @@ def _write_pool_size(row: Row) -> str:
 
 
 def _write_difference(row: Row, method: str, kind: str = "above") -> str:
-    """The difference in points, and its 95 % interval; bold where it is certain among all of the table's."""
+    """The difference in points and its 95 % interval; bold where Holm's method finds it certain."""
     found = _find_difference(row, kind, method)
     if not found:
         return "–"
@@ -258,7 +262,7 @@ def _write_budget(row: Row) -> str:
 
 
 def _write_at_budget(row: Row) -> str:
-    """The accuracy within a budget; without a budget, also the number of models asked."""
+    """The accuracy in %; without a budget, also the mean number of models asked."""
     asked = f" ({_write_pool_size(row)})" if row.get("budget") is None else ""
     return _percent(row["accuracy"]) + asked
 
@@ -273,7 +277,7 @@ def _write_span(row: Row, name: str, digits: int) -> str:
 
 
 def _write_settings(row: Row) -> str:
-    """The settings that a search chose; `the defaults` where it chose no others, or there was none."""
+    """The settings that a search chose; "the defaults" where it chose no others, or there was no search."""
     settings = row.get("chosen", {})
     return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "the defaults"
 
@@ -319,4 +323,4 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "after_turn": ("after a turn, % of the best pool", lambda row: _write_span(row, "after_turn", 0)),
     "just_after": ("just after it, %", lambda row: _percent(row["just_after"][0], 0)),
 }
-"""By name: the head, with what follows the name's colon in place of {}, and the cell."""
+"""By a column's name, its head and the function that writes a cell; {} is replaced by the name's argument."""

@@ -1,4 +1,4 @@
-"""The paper's tables and its figures' numbers: ours beside theirs, each with the command that fills it.
+"""Prints the paper's tables and the numbers of its figures beside ours, and the commands that compute ours.
 
 python -m benchmarks.results.paper [--warehouse PATH|URI]
 """
@@ -28,18 +28,18 @@ from warehouse.scripts import script
 
 PRINTED_RESULTS = Path(__file__).with_name("paper.yaml")
 Ours = Mapping[tuple[str, str], float]
-"""Our figures by the key of a row and the column."""
+"""Our figures, by a row's key and a column's name."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure, in the unit of its column."""
+    """The paper's figure and ours, in the unit of their column."""
 
     column: str
     theirs: float | None
     """The paper's figure; None if it is not known."""
     ours: float | None
-    """Our figure; None if it was not evaluated."""
+    """Our figure; None if the warehouse has no run for it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperPart:
-    """A table of the paper, or the figures that a figure of it shows."""
+    """A table of the paper, or the numbers that one of its figures shows."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class PaperPart:
 
     @property
     def table(self) -> Table:
-        """The table, 80 characters wide: their figure under the column's name, ours beside it."""
+        """The table: the paper's figure under each column's name, and ours beside it."""
         titles = (title for column in self.columns for title in (column, "ours"))
         table = Table("", *titles, wraps=False)
         for row in self.rows:
@@ -72,22 +72,23 @@ class PaperPart:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences to read before comparing, on artefacts above all."""
+        """Sentences that say what to mind when comparing the figures, such as artefacts."""
         return [f"{row.label}: {row.note}." for row in self.rows if row.note] + [self.note] * bool(self.note)
 
     @property
     def commands(self) -> list[str]:
-        """The commands that make our figures."""
+        """The commands that compute our figures, each once."""
         return list(dict.fromkeys(row.command for row in self.rows))
 
     @property
     def missing(self) -> list[str]:
-        """The commands that fill the empty cells."""
+        """The commands that compute those of our figures that are missing, each once."""
         return list(dict.fromkeys(r.command for r in self.rows if any(cell.ours is None for cell in r.cells)))
 
 
 def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
-    """Tables 1 to 8 and Figures 2 to 6; ours are frozen, fitted once for the benchmark, means over seeds."""
+    """The paper's tables 1 to 8 and figures 2 to 6, with our figures beside them. Ours are means over seeds,
+    of frozen policies fitted once for a benchmark."""
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
@@ -99,7 +100,7 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
 
 
 def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> None:
-    """Prints every part, and under each the commands that fill its empty cells."""
+    """Prints every part, and under it the commands that compute its missing figures."""
     console = console or Console()
     for part in parts:
         console.print(Text(part.title, style="bold"))

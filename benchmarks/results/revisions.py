@@ -1,4 +1,4 @@
-"""The code that a result was computed by: a method's revision, from its recipes."""
+"""A method's revision, which says whether a stored result was computed by the present code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlfocal.methods import MethodArguments, make_method
 from rlfocal.methods.registry import list_settings
 
 _TRAIN_SIZES = (100, 1_000, 10_000)
-"""Train documents for which recipes are compared: defaults may depend on how many there are."""
+"""The numbers of train documents for which recipes are taken, as default settings may depend on them."""
 
 
 def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen") -> str:
     """A text that changes whenever the method would fit or decide otherwise, as its recipes declare.
 
-    `settings`: as `rlfocal evaluate --set` takes them. Raises InputError for a method or setting that does
-    not exist (any more).
+    `settings` are words as `rlfocal evaluate --set` takes them. Raises InputError for a method or setting
+    that does not exist.
     """
     return _revision(method, tuple(settings), protocol)
 
 
 def find_current_revision(method: str, settings: Sequence[str], protocol: str) -> str | None:
-    """The revision of the code as it is; None if it has no such method or setting."""
+    """The method's revision in the present code; None if the method or a setting no longer exists."""
     try:
         return _revision(method, tuple(settings), protocol)
     except InputError:

@@ -1,4 +1,4 @@
-"""Studies of `benchmarks.studies`, as rows of a results file."""
+"""Studies of `benchmarks.studies` as rows of a results file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warehouse import Warehouse
 
 @dataclass(frozen=True)
 class StudyTable:
-    """One of the questions of `python -m benchmarks.studies`."""
+    """A run of one study of `python -m benchmarks.studies`."""
 
     study: str
     benchmark: str

@@ -1,4 +1,4 @@
-"""Benchmarks: one command, one run, ratios against a named reference."""
+"""Measurements of speed and memory, as ratios to a reference that is measured in the same run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def peak_megabytes() -> float:
-    """The most memory that this program has held, in MB."""
+    """The peak resident memory of this process so far, in MB."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage counts what the process held before it became this program
         found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)

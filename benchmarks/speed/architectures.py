@@ -1,6 +1,7 @@
-"""A pool's architectures as tiny random models: class, head size and layout of each model, and little else.
+"""Checks engines on tiny random models, each of the class, head size and attention layout of a pool's model.
 
-Eight questions go to each: log-probs and flags against float32 on the CPU, passes, memory, speed, fast paths.
+Each answers eight questions. Checked are log-probs and greedy flags (against float32 on the CPU), whether
+sampling repeats, memory, speed, and fast paths.
 """
 
 from __future__ import annotations
@@ -42,36 +43,36 @@ SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-72B": {"model_type": "qwen2"} | GROUPED_ATTENTION,
     "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED_ATTENTION,
 }
-"""By how hf_repo begins, the config.json of the models of pools/paper.yaml, for machines without it."""
+"""Parts of config.json by the start of hf_repo, for models of pools/paper.yaml that are not downloaded."""
 N_HEADS = 2
 CONTEXT_TOKENS = 512
 WEIGHT_FACTOR = 4.0
-"""Factor of random weights: with their usual size, all tokens would be equally likely."""
+"""The factor on random weights; without it, all tokens would be almost equally likely."""
 LOGPROB_TOLERANCE = 0.15
-"""Nats by which log-probs of these models may differ from float32's where layers compute in bfloat16."""
+"""The most nats by which a log-prob computed in bfloat16 may differ from that computed in float32."""
 N_DOCUMENTS = 8
 SAMPLING = SamplingSettings(passes=2, temperature=0.6, top_p=0.95, max_tokens=8, stop=(), seed=0)
 
 
 @dataclass(frozen=True)
 class ArchitectureCheck:
-    """How one engine ran a model's architecture."""
+    """The result of a check of one engine on one model's architecture."""
 
     model: str
     architecture: str
     engine: str
     device: str
     max_difference: float
-    """The largest difference of a token's log-prob from float32's on the CPU, in nats."""
+    """The largest difference of a token's log-prob from that in float32 on the CPU, in nats."""
     n_other_flags: int
-    """Choices whose greedy flag differs from float32's though no rounding explains it."""
+    """The number of choices whose greedy flag differs from that in float32 by more than rounding explains."""
     n_other_passes: int
-    """Sampled texts that a second call did not give again."""
+    """The number of sampled texts that a second call did not repeat."""
     tokens_per_second: float
     peak_gb: float
-    """The most memory that torch allocated on a GPU; on a CPU, the memory of the process."""
+    """The most memory that torch allocated on a GPU; on a CPU, the memory of the process at the end."""
     slower: str | None
-    """How the engine works more slowly than others of its kind; None: every fast path is on."""
+    """What makes the engine slower than it could be; None: every fast path is on."""
 
     @property
     def is_right(self) -> bool:
@@ -82,9 +83,9 @@ class ArchitectureCheck:
 def check_architectures(
     models: Sequence[ModelSpec], backends: Sequence[str], on_progress: Callable[[str], None]
 ) -> list[ArchitectureCheck]:
-    """Checks each engine on the architecture of each model, in processes of their own.
+    """Checks each engine on the architecture of each model, each in its own process.
 
-    Raises InputError for a model whose config.json is not at hand, and RunError if an engine fails.
+    Raises InputError for a model whose config.json is not on this machine, and RunError if an engine fails.
     """
     found: list[ArchitectureCheck] = []
     for model in models:
@@ -106,33 +107,33 @@ def _send(send: Send, model: ModelSpec, backend: str) -> None:
 
 
 def check_architecture(model: ModelSpec, backend: str, documents: Sequence[Document]) -> ArchitectureCheck:
-    """Checks an engine on the architecture of a model, in this process."""
+    """The check of one engine on the architecture of a model, in this process."""
     with TemporaryDirectory() as folder:
         save_tiny(model, Path(folder))
         return _check(model, backend, Path(folder), documents)
 
 
 def questions() -> list[Document]:
-    """Eight of the embedded pool's benchmarks, of one and of several tokens a choice."""
+    """Eight documents of the embedded pool's benchmarks, whose choices have one token or several."""
     tasks = load_tasks(load_pool("lab").benchmarks, N_DOCUMENTS)
     chosen = [task for task in tasks if task.sampling is None]
     return [document for task in (chosen[0], chosen[-1]) for document in task.documents[: N_DOCUMENTS // 2]]
 
 
 def shape_of(model: ModelSpec) -> dict[str, Any]:
-    """The model's own config.json where it is at hand, else what is known of it."""
+    """The model's config.json if it is on this machine, else the parts of it that `SHAPES` has."""
     known = (shape for name, shape in SHAPES.items() if model.hf_repo.startswith(name))
     config = read_config(model) or next(known, {})
     if not config:
         raise InputError(
-            f"model {model.model!r}: its config.json is not here; download it (`hf download {model.hf_repo} "
-            "config.json`), or give a pool whose models are"
+            f"model {model.model!r}: its config.json is not on this machine; download it (`hf download "
+            f"{model.hf_repo} config.json`), or give a pool of downloaded models"
         )
     return dict(config.get("text_config") or config)
 
 
 def save_tiny(model: ModelSpec, folder: Path) -> None:
-    """Saves random weights of two layers in bfloat16, with the embedded pool's tokenizer."""
+    """Saves a two-layer model with the model's architecture and random bfloat16 weights, and a tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -195,7 +196,7 @@ def _check(model: ModelSpec, backend: str, folder: Path, documents: Sequence[Doc
 
 
 def _score_on_cpu(spec: ModelSpec, documents: Sequence[Document]) -> list[tuple[ChoiceScore, ...]]:
-    """Scores in float32 on the CPU, wherever engines run otherwise."""
+    """Each document's choices, scored in float32 on the CPU."""
     from transformers import AutoModelForCausalLM
 
     from rlfocal.extraction.engines.hf import HFEngine
@@ -210,9 +211,9 @@ def _difference(expected: ChoiceScore, score: ChoiceScore) -> float:
 
 
 def _is_other(expected: ChoiceScore, score: ChoiceScore) -> bool:
-    """Whether the flags differ where no rounding explains it.
+    """Whether two scores' greedy flags differ by more than rounding explains.
 
-    What has more than half of the probability is the likeliest; what has less than a hundredth is not.
+    A token with more than half of the probability is the likeliest; one with less than a hundredth is not.
     """
     likely = all(logprob > math.log(0.5) + LOGPROB_TOLERANCE for logprob in expected.token_logprobs)
     unlikely = min(expected.token_logprobs) < math.log(0.01)

@@ -1,4 +1,4 @@
-"""How long one decision takes, from the question's arrival to the answer, without the models' own time."""
+"""Measures how long one decision takes, from the question to the answer, without the models' own time."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 QUESTION_WORDS = 60
 """The number of words of a generated question."""
 WARM_UP = 50
-"""Decisions before the first that counts."""
+"""The number of decisions that are made first and not counted."""
 BATCH_DOCUMENTS = 1_000
-"""Documents decided at once."""
+"""The number of documents in a batch that is decided at once."""
 N_BATCHES = 11
-"""The number of batches, the first of which does not count."""
+"""The number of batches; the first is not counted."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Microseconds of one decision."""
+    """The microseconds that a decision takes in one way: median and 99th percentile."""
 
     way: str
     median: float
     p99: float
     times_faster: float
-    """the first way's median over this one's"""
+    """The median of the reference, the first way, over this one's."""
 
 
 @dataclass(frozen=True)
 class DecisionBench:
-    """All that was measured in one run."""
+    """The latencies of all ways to decide, measured in one run."""
 
     models: int
     choices: int
@@ -55,11 +55,10 @@ class DecisionBench:
 
 
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
-    """Times agents of each method that a Router takes, trained briefly on generated logits, saved and loaded.
+    """Measures latencies of RL-Focal's agents, which were briefly trained on generated logits and reloaded.
 
-    The reference is one document given to `decide`; compared are a document's share of a batch, and queries
-    to a Router, without and with a question's text: which models to ask, step by step until enough have
-    answered, and the answer.
+    The reference is `decide` on a single document. Compared are a document's share of a batch, and queries to
+    a Router, without and with a question's text. A query is all calls of `choose` and the call of `fuse`.
     """
     from rlfocal.methods.learning.networks import use_one_thread
 
@@ -100,7 +99,7 @@ def add_questions(rows: Dataset, seed: int) -> Dataset:
 
 
 def _load_agents(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
-    """Agents by method, from their checkpoints."""
+    """Briefly trained agents by method, loaded from their checkpoints."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
     from rlfocal.methods.variants import load_checkpoint
 
@@ -118,28 +117,28 @@ def _load_agents(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     return loaded
 
 
-def _time_calls(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
-    """Microseconds of every `choose` and of `fuse`."""
-    taken = []
-    heard: dict[str, Output] = {}
+def _time_calls(router: Router, question: str, every_output: Mapping[str, Output]) -> list[float]:
+    """The microseconds of every call of `choose` for a question, and of the call of `fuse`."""
+    times = []
+    outputs: dict[str, Output] = {}
     while True:
         started = time.perf_counter_ns()
-        wanted = router.choose(question, heard)
-        taken.append((time.perf_counter_ns() - started) / 1e3)
+        wanted = router.choose(question, outputs)
+        times.append((time.perf_counter_ns() - started) / 1e3)
         if not wanted:
             break
-        heard |= {model: said[model] for model in wanted}
+        outputs |= {model: every_output[model] for model in wanted}
     started = time.perf_counter_ns()
-    router.fuse(heard)
-    return [*taken, (time.perf_counter_ns() - started) / 1e3]
+    router.fuse(outputs)
+    return [*times, (time.perf_counter_ns() - started) / 1e3]
 
 
 def _time_each(
     decide: Callable[[Dataset], object], documents: list[Dataset], warm_up: int = WARM_UP
 ) -> list[float]:
-    taken = []
+    times = []
     for document in documents:
         started = time.perf_counter_ns()
         decide(document)
-        taken.append((time.perf_counter_ns() - started) / 1e3)
-    return taken[warm_up:]
+        times.append((time.perf_counter_ns() - started) / 1e3)
+    return times[warm_up:]

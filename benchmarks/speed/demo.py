@@ -1,4 +1,4 @@
-"""CPU seconds of a regeneration of the embedded pool, stage by stage, of all processes that it starts."""
+"""Measures the CPU seconds of a regeneration of the embedded pool, stage by stage, over all its processes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ STAGES = {
     "train, evaluate and report": ["regenerate", "--pool", "lab", "--seeds", "1"],
     "nothing to do": ["regenerate", "--pool", "lab", "--seeds", "1"],
 }
-"""Commands, each on what those before it left."""
+"""By stage, the words of its `rlfocal` command; stages run in this order in one folder."""
 
 
 class DemoBench(NamedTuple):
-    """The stages of one run, and the reference beside them."""
+    """The costs of the stages in one run, compared with a stored reference."""
 
     stages: list[Cost]
     work_seconds: float
-    """CPU seconds of the fixed piece of work."""
+    """The CPU seconds of the fixed piece of work, on average over the run."""
     commit: str | None
-    """The commit of the reference."""
+    """The commit of the reference; None if there is no reference."""
 
 
 def bench_demo(*, whole: bool, on_progress: Callable[[str], None]) -> DemoBench:
-    """Runs the stages in a folder of their own: the whole pool, or two models on one benchmark."""
+    """Runs all stages in a temporary folder, with the `whole` pool, or with two models on one benchmark."""
     size = size_of(whole)
     commit, last = REFERENCES.find_newest(size)
     measured: list[tuple[str, float, float]] = []
@@ -59,14 +59,14 @@ def bench_demo(*, whole: bool, on_progress: Callable[[str], None]) -> DemoBench:
 
 
 def size_of(whole: bool) -> str:
-    """The references' name of what is measured."""
+    """The name of the measured size in the file of references."""
     return "whole" if whole else "small"
 
 
 def measure(command: Sequence[str], folder: Path) -> tuple[float, float]:
-    """CPU and wall seconds of a command, once all that it started has ended. Raises RunError if it fails.
+    """CPU and wall seconds of a command with all processes that it started. Raises RunError if it fails.
 
-    It waits for every child of this process, which becomes the parent of orphans.
+    To wait for these processes, this process becomes the parent of orphans, and waits for all its children.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become this process's children
     environment = {
@@ -87,12 +87,12 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float]:
 
 
 def _list_unset_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables under which the command would use another warehouse or server."""
+    """The environment variables that would make the command use another warehouse or server."""
     return [name for name in environment if name.startswith(("RLFOCAL_", "PREFECT_"))]
 
 
 def _await_orphans() -> Iterator[int]:
-    """Waits for each process that a command left behind."""
+    """Yields the id of each process that a command left running, once it has ended."""
     while True:
         try:
             yield os.wait()[0]

@@ -1,4 +1,4 @@
-"""Diversity in numpy and in SQL on made-up answers, compared with enumeration by definition, in one run."""
+"""Measures diversity in numpy and in SQL on generated answers, against loops by the definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAMPLE_SIZE = 20  # pools or windows on which a slow reference is measured
 @dataclass(frozen=True)
 class DiversitySizes:
     models: int = 12
-    """The number of models of which every pool is taken."""
+    """The number of models, every pool of which is measured."""
     documents: int = 14_042
     many_models: int = 100
     many_documents: int = 1_000_000
@@ -40,17 +40,17 @@ class DiversitySizes:
 
 @dataclass(frozen=True)
 class DiversityMeasurement:
-    """One way to do one piece of work."""
+    """The seconds and memory of one way to do a piece of work."""
 
     work: str
     way: str
     seconds: float
     times_faster: float
-    """How many times faster than the reference, which is the first way of the same work."""
+    """The seconds of the reference, which is the first way of the same work, over this way's."""
     max_difference: float | None = None
-    """Largest difference from the reference, where both say the same."""
+    """The largest difference from the reference's values; None if values are not compared."""
     peak_bytes: int | None = None
-    """The process's peak memory, Python included, where it did nothing else."""
+    """The peak memory of the process, Python included; None unless the work had a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DiversityBench:
     cores: int
     sizes: DiversitySizes
     sampled: int
-    """Pools or windows that a reference which is marked as scaled was measured on."""
+    """The number of pools or windows on which a reference marked as scaled was measured."""
     measured: list[DiversityMeasurement]
 
 
@@ -69,7 +69,7 @@ class TimedValue:
 
 
 def bench_diversity(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> DiversityBench:
-    """Makes two warehouses in a temporary folder, of about 8 bytes per model and document, and measures."""
+    """Measures all work on two generated warehouses, of about 8 bytes per model and document."""
     measured: list[DiversityMeasurement] = []
     with tempfile.TemporaryDirectory() as folder:
         on_progress(f"{sizes.models} models × {sizes.documents:,} documents × 4 choices")
@@ -170,7 +170,7 @@ def _measure_over_time(
 
 
 def _batch(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
-    """Pools out of many models, on answers that are right more often on easy documents."""
+    """Measures statistics of large pools of many models, which err less on easy documents."""
     rng = np.random.default_rng(0)
     shape, size = (sizes.documents, sizes.many_models), min(LARGE_POOL, sizes.many_models)
     labels = rng.integers(0, 4, sizes.documents)
@@ -217,7 +217,7 @@ def _measure_large_pool(
 
 
 def _run_query(send: Send, place: str, name: str, models: list[str]) -> None:
-    """Runs in a process of its own."""
+    """Sends the seconds of a stored query and the process's peak memory in bytes; runs in its own process."""
     with open_warehouse(place, read_only=True) as warehouse:
         timed = _time_work(partial(warehouse.rows, script(name), [models]))
     send((timed.seconds, round(1e6 * peak_megabytes())))
@@ -228,7 +228,7 @@ def _answers(data: Any) -> tuple[Any, Any]:
 
 
 def _numbers(warehouse: Warehouse, sql: str, params: list[Any]) -> np.ndarray:
-    """(rows, columns), NaN for NULL."""
+    """(rows, columns) the result of a query; NaN for NULL."""
     return np.array(warehouse.rows(sql, params), dtype=np.float64)
 
 
@@ -246,9 +246,9 @@ def _make_row(
 
 
 def focal_diversity_of_pool(correct: NDArray[np.bool_]) -> float:
-    """The paper's Eq (8) to the letter, the reference: the mean of 1 - P(2)/P(1) over the members that fail.
+    """The reference: Eq (8) of the paper, the mean of 1 - P(2)/P(1) over the members that ever fail.
 
-    `correct` is (T, S); NaN where none fails.
+    `correct` (T, S) says which members are right. The result is NaN if no member ever fails.
     """
     size = correct.shape[1]
     j = np.arange(size + 1)

@@ -1,7 +1,7 @@
-"""Extraction compared with lm-eval's own backends: the same model, documents and machine, in one run.
+"""Compares our engines with lm-eval's backends on the same model, documents and machine.
 
-lm-eval's vLLM backend and ours share one `vllm.LLM`, and both transformers engines one model, so that only
-the requests differ.
+lm-eval's vLLM backend and ours share one `vllm.LLM`, and both transformers engines share one model, so that
+only the requests differ.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ ANSWER_TOKENS = 60  # a tenth of the prompt
 THINKING = ThinkingSpec(
     budget=ANSWER_TOKENS, traces=4, markers=("", "Answer:"), text_markers=True, lead_in=" :", top_p=0.95
 )
-"""No random model ends a trace before its budget."""
+"""The settings of thinking; a random model's traces all use their whole budget."""
 HF_BATCH = 8
 HIDDEN_SIZES, N_LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
 
 
 @dataclass(frozen=True)
 class ExtractionMeasurement:
-    """One way to do one piece of work. Token counts are None if the engine does not tell."""
+    """The seconds and token counts of one way to do a piece of work."""
 
     work: str
     way: str
     seconds: float
     times_faster: float
-    """How many times faster than the reference, the first way of the same work and engine."""
+    """The seconds of the reference, which is the first way of the same work and engine, over this way's."""
     computed: int | None = None
-    """Prompt tokens that were computed."""
+    """The number of prompt tokens that the engine computed; None if it does not count them."""
     unique: int | None = None
-    """Distinct prompt tokens: each shared prefix counted once."""
+    """The number of distinct prompt tokens, each shared prefix counted once; None if it is not counted."""
     max_difference: float | None = None
-    """Largest difference of a choice's log-likelihood from the reference's."""
+    """The largest difference from the reference's log-likelihoods of choices; None without scores."""
     agreement: float | None = None
-    """Share of documents on which both find the same choice likeliest."""
+    """The share of documents with the reference's likeliest choice; None if there are no scores."""
     share_of_peak: float | None = None
-    """The share of the GPU's dense bfloat16 rate; None on a CPU."""
+    """The share of the GPU's peak bfloat16 rate that was reached; None on a CPU or an unknown GPU."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class ExtractionSetup:
     device: str
     dtype: str
     block_size: int | None
-    """Tokens of a block of vLLM's cache, the least that is shared."""
+    """The number of tokens in a block of vLLM's prefix cache; None for an engine without one."""
     documents: int
     tokens: float
-    """Mean length of a prompt."""
+    """The mean length of a prompt in tokens."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class TimedScores(NamedTuple):
     seconds: float
     computed: int | None
     scores: np.ndarray | None
-    """documents x choices: log-likelihoods."""
+    """(documents, choices) the choices' log-likelihoods; None for work that samples."""
 
 
 def bench_extraction(
     documents: int, engines: Sequence[str], model: str | None, on_progress: Callable[[str], None]
 ) -> ExtractionBench:
-    """Measures each engine in a process of its own. `model`: a directory or hub id; None: random weights."""
+    """Measures each engine in its own process. `model`: a directory or hub id; None: random weights."""
     found: list[Any] = []
 
     def note(_: str, event: Any) -> None:
@@ -118,7 +118,7 @@ def bench_extraction(
 
 
 def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) -> None:
-    """Runs in the engine's own process."""
+    """Measures an engine on n documents and sends its measurements; runs in the engine's own process."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -126,7 +126,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     place = Path(model or f"{folder}/random")
     if model is None and not place.exists():
         save_random_model(place, HIDDEN_SIZES[device], N_LAYERS[device], dtype)
-    rival, forgetful, ours, computed = (_load_vllm if engine == "vllm" else _load_hf)(str(place), dtype)
+    rival, uncached, ours, computed = (_load_vllm if engine == "vllm" else _load_hf)(str(place), dtype)
     tokenizer = rival.tokenizer
     params = count_parameters(str(place))
     gpu = gpu_of(torch.cuda.get_device_name()) if device == "cuda" else None
@@ -153,8 +153,8 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     one = _time_work(lambda: _our_passes(ours, prompts), computed)
     unique = unique_tokens(PromptEncoder(tokenizer).prompts(prompts))
     passes = partial(_row, f"{N_PASSES} passes", unique=unique, params=params, gpu=None)
-    if forgetful is not None:
-        full = _time_work(lambda: _lm_eval_passes(forgetful, prompts), computed)
+    if uncached is not None:
+        full = _time_work(lambda: _lm_eval_passes(uncached, prompts), computed)
         send(passes(f"lm-eval {engine}, no prefix cache", full, full))
         send(passes(f"lm-eval {engine}, with it", many, full))
         send(passes(f"rlfocal {engine}", one, full))
@@ -171,7 +171,8 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
 
 
 def _load_vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
-    """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
+    """lm-eval's backend with and without a prefix cache, our engine, and a function that counts computed
+    tokens. All of them share one `vllm.LLM`."""
     from rlfocal.extraction.engines import vllm
 
     llm = vllm.start(model=model, dtype=dtype, max_model_len=CONTEXT_TOKENS, disable_log_stats=False)
@@ -184,15 +185,13 @@ def _load_vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], i
         )
 
     rival = lm_eval_backend(llm, model, dtype, CONTEXT_TOKENS)
-    forgetful = lm_eval_backend(llm, model, dtype, CONTEXT_TOKENS, forgetful=True)
-    return rival, forgetful, vllm.VLLMEngine(llm, rival.tokenizer), computed
+    uncached = lm_eval_backend(llm, model, dtype, CONTEXT_TOKENS, reads_cache=False)
+    return rival, uncached, vllm.VLLMEngine(llm, rival.tokenizer), computed
 
 
-def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful: bool = False) -> Any:
-    """lm-eval's vLLM backend around an engine that is already there.
-
-    `forgetful`: generation reads no prefix cache, as if every request stood alone.
-    """
+def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, reads_cache: bool = True) -> Any:
+    """lm-eval's vLLM backend around an existing `vllm.LLM`. `reads_cache`: generation uses its prefix
+    cache."""
     from lm_eval.models import vllm_causallms
 
     class CachelessVLLM(vllm_causallms.VLLM):  # type: ignore[misc]
@@ -201,7 +200,7 @@ def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful
             kwargs, *rest = vllm_causallms.VLLM.modify_gen_kwargs(*args, **options)
             return ({**kwargs, "skip_reading_prefix_cache": True}, *rest)
 
-    backend = CachelessVLLM if forgetful else vllm_causallms.VLLM
+    backend = vllm_causallms.VLLM if reads_cache else CachelessVLLM
     made, vllm_causallms.LLM = vllm_causallms.LLM, lambda **_: llm
     try:
         return backend(pretrained=model, dtype=dtype, max_model_len=context, batch_size="auto")
@@ -245,7 +244,7 @@ def _lm_eval_scores(rival: Any, documents: Sequence[Document]) -> np.ndarray:
 
 
 def _lm_eval_thoughts(rival: Any, documents: Sequence[Document]) -> None:
-    """Samples every trace, then scores every choice after every trace, as two runs of lm-eval would."""
+    """Samples every trace, then scores every choice after every trace, which takes two runs of lm-eval."""
     traces = _lm_eval_texts(rival, documents, THINKING.traces, THINKING.budget)
     close = THINKING.markers[1] + THINKING.lead_in
     repeated = [document for document in documents for _ in range(THINKING.traces)]
@@ -274,7 +273,7 @@ def _lm_eval_passes(rival: Any, documents: Sequence[Document]) -> None:
 
 
 def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, tokens: int) -> list[str]:
-    """Samples texts as lm-eval's `repeats` does: by repeating every request."""
+    """Texts sampled as by lm-eval's `repeats`, which repeats every request."""
     from lm_eval.api.instance import Instance
 
     options = {"until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "max_gen_toks": tokens}
@@ -291,7 +290,7 @@ def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
 
 
 def _count_unique(encoded: Sequence[EncodedDocument]) -> int:
-    """The number of distinct tokens to read; where every choice is one token, those of the contexts."""
+    """The number of distinct prompt tokens; if every choice is a single token, contexts alone count."""
     if all(len(tail) == 1 for _, tails in encoded for tail in tails):
         return unique_tokens(context for context, _ in encoded)
     return unique_tokens(context + tail for context, tails in encoded for tail in tails)
@@ -325,7 +324,7 @@ def _row(
 
 
 def count_parameters(model: str) -> int:
-    """Parameters by the configuration, without loading the weights."""
+    """The number of a model's parameters, from its configuration alone."""
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 

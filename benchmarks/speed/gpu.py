@@ -1,4 +1,4 @@
-"""Checks an extraction on a GPU: its log-probs against float32 on the CPU, its speed, and its memory."""
+"""Checks engines on a GPU: log-probs against float32 on the CPU, speed, and memory against the plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ModelSpec
 
 MEMORY_ALLOWANCE = 1.1
-"""Peak memory over what is planned, and a GB for logits, beyond which the plan counts as wrong."""
+"""The highest ratio of peak to planned memory, apart from one GB for logits, at which the plan is right."""
 
 
 class Size(NamedTuple):
-    """A Llama's width, depth and vocabulary."""
+    """The size of a Llama model: hidden units, layers and vocabulary."""
 
     hidden: int
     layers: int
@@ -41,7 +41,7 @@ MODEL_SIZES = {
 
 @dataclass(frozen=True)
 class EngineCheck:
-    """One engine on one model."""
+    """The result of a check of one engine on one random model."""
 
     engine: str
     size: str
@@ -49,21 +49,21 @@ class EngineCheck:
     device: str
     dtype: str
     max_difference: float
-    """Largest difference of a token's log-prob from float32's on the CPU, in nats."""
+    """The largest difference of a token's log-prob from that in float32 on the CPU, in nats."""
     tolerance: float
-    """The largest difference that rounding in the dtype explains."""
+    """The largest difference that rounding in the dtype explains, in nats."""
     tokens_per_second: float
-    """Distinct prompt tokens a second."""
+    """The number of distinct prompt tokens per second."""
     share_of_peak: float | None
-    """The share of the GPU's dense bfloat16 rate; None on a CPU or an unknown GPU."""
+    """The share of the GPU's peak bfloat16 rate that was reached; None on a CPU or an unknown GPU."""
     peak_gb: float | None
-    """Memory that torch had allocated at most; None on a CPU, and for vLLM, which claims a fixed share."""
+    """The most memory that torch allocated; None on a CPU, and for vLLM, which reserves a fixed share."""
     planned_gb: float
-    """Weights by `rlfocal plan`, and for hf the keys and values of a full batch of tokens."""
+    """The memory of weights by `rlfocal plan`; for hf, also of the keys and values of a full batch."""
 
     @property
     def is_right(self) -> bool:
-        """Whether log-probs are within rounding, and memory within the plan."""
+        """Whether log-probs differ by no more than rounding, and memory is within the plan."""
         fits = self.peak_gb is None or self.peak_gb <= MEMORY_ALLOWANCE * self.planned_gb + 1
         return self.max_difference <= self.tolerance and fits
 
@@ -71,7 +71,7 @@ class EngineCheck:
 def check_gpu(
     sizes: Sequence[str], engines: Sequence[str], documents: int, on_progress: Callable[[str], None]
 ) -> list[EngineCheck]:
-    """Checks each engine on random weights of each size, in processes of their own.
+    """Checks each engine on random models of each size, each in its own process.
 
     Raises InputError for an unknown size, and RunError if an engine fails.
     """
@@ -97,7 +97,7 @@ def check_gpu(
 
 
 def _refer(send: Send, size: str, n: int, folder: str) -> None:
-    """Saves the model, and its log-probs in float32 on the CPU."""
+    """Saves a random model and its log-probs in float32 on the CPU; runs in its own process."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported
     import torch
 
@@ -151,7 +151,7 @@ def _make_spec(size: str, folder: str, params: int, dtype: Literal["float32", "b
 
 
 def _score(engine: Engine, n: int) -> list[float]:
-    """The log-prob of every token of every choice."""
+    """The log-probs of all tokens of all choices of n documents."""
     documents = multiple_choice(n, words_a_choice=5)
     return [value for scores in engine.score(documents) for s in scores for value in s.token_logprobs]
 

@@ -1,4 +1,4 @@
-"""What the extraction benchmark asks: a random model, and few-shot questions in its tokenizer's words."""
+"""A random model, and generated few-shot questions, for measurements of engines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONTEXT_TOKENS = 2048
 VOCABULARY_SIZE = 32_000  # a real model's; scoring every token of a prompt costs as much as it is large
 N_SHOTS = 5
 N_WORDS = (60, 110)
-"""Words of a question: with five examples before it, MMLU's length."""
+"""The least and the most words of a question; with five examples before it, it is as long as MMLU's."""
 
 
 def save_random_model(
     folder: Path, hidden: int, layers: int, dtype: str, vocabulary: int = VOCABULARY_SIZE
 ) -> None:
-    """A Llama with random weights and the embedded pool's tokenizer: right for speed, no good for answers."""
+    """Saves a Llama model with random weights and the embedded pool's tokenizer, to measure speed with."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -45,10 +45,10 @@ def save_random_model(
 
 
 def multiple_choice(n: int, *, words_a_choice: int, per_task: int = 15) -> list[Document]:
-    """n four-choice questions; every `per_task` of them share their five examples, as a task's do.
+    """n generated four-choice questions; each `per_task` of them share five examples, as a task's do.
 
-    `words_a_choice` 0: the choices are the same four words everywhere, as MMLU's letters are; else as many
-    words, as in BBH.
+    `words_a_choice`: the number of words of a choice, as in BBH. 0: all questions have the same four one-word
+    choices, like MMLU's letters.
     """
     random = Random(f"{words_a_choice}")
     documents = []
@@ -61,13 +61,13 @@ def multiple_choice(n: int, *, words_a_choice: int, per_task: int = 15) -> list[
 
 
 def open_questions(n: int) -> list[Document]:
-    """Makes n prompts of about 600 words, which a model is to continue."""
+    """n prompts of 600 random words, which a model is to continue."""
     random = Random("open")
     return [_make_document(i, _draw_words(random, 600) + " ?", ()) for i in range(n)]
 
 
 def unique_tokens(prompts: Iterable[Sequence[int]]) -> int:
-    """Tokens that must be read if every common beginning is read once: the nodes of the prompts' trie."""
+    """The number of tokens to compute if each shared prefix is computed once: the nodes of the trie."""
     ordered = sorted(map(tuple, prompts))
     return sum(map(len, ordered)) - sum(_count_common(a, b) for a, b in pairwise(ordered))
 

@@ -1,4 +1,4 @@
-"""Costs as ratios to a fixed piece of work, and the ratios that the repository stores of earlier commits."""
+"""Costs as ratios to a fixed piece of work, compared with ratios that the repository stores by commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parents[1] / "references"
 MAX_COST_RATIO = 1.5
-"""A cost that is more than this many times the stored one is named."""
+"""The largest factor by which a cost may exceed the stored one without being named as slower."""
 
 
 class Cost(NamedTuple):
@@ -22,11 +22,11 @@ class Cost(NamedTuple):
 
     name: str
     cpu_seconds: float
-    """User and system time of all its processes."""
+    """User and system time of all processes of the work."""
     ratio: float
-    """The cost over that of the fixed piece of work measured beside it."""
+    """The CPU seconds over those of the fixed piece of work in the same run."""
     last: float | None = None
-    """The ratio in the newest reference; None where there is none."""
+    """The ratio in the newest reference; None if there is none."""
     wall_seconds: float | None = None
     peak_megabytes: float | None = None
 
@@ -37,17 +37,17 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class References:
-    """The stored ratios of one benchmark, by commit and size, the newest last."""
+    """The file of one measurement's stored ratios, by commit and size, the newest last."""
 
     path: Path
 
     def find_newest(self, size: str) -> tuple[str | None, dict[str, float]]:
-        """The commit and the ratios of the newest reference of this size."""
+        """The commit and ratios by name of the newest reference of this size; (None, {}) without any."""
         of_size = [row for row in self._rows() if row["size"] == size]
         return (of_size[-1]["commit"], of_size[-1]["ratios"]) if of_size else (None, {})
 
     def store(self, costs: Sequence[Cost], size: str, commit: str) -> None:
-        """Adds the ratios, in place of earlier ones of the commit and size."""
+        """Stores the costs' ratios; they replace those of the same commit and size."""
         rows = [row for row in self._rows() if (row["commit"], row["size"]) != (commit, size)]
         rows.append(
             {"commit": commit, "size": size, "ratios": {cost.name: round(cost.ratio, 2) for cost in costs}}
@@ -61,12 +61,12 @@ class References:
 
 
 def list_slower(costs: Sequence[Cost]) -> list[Cost]:
-    """Costs that are more than MAX_COST_RATIO times the stored ones."""
+    """The costs whose ratio is more than MAX_COST_RATIO times the stored one."""
     return [cost for cost in costs if (cost.times_slower or 0.0) > MAX_COST_RATIO]
 
 
 def do_fixed_work() -> float:
-    """CPU seconds of a piece of work that no change of this project touches: Python, hashing and numpy."""
+    """The CPU seconds of a piece of work that does not depend on this project: Python, hashing and numpy."""
     begun = time.process_time()
     total, digest = 0, b""
     for number in range(400_000):

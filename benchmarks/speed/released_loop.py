@@ -1,6 +1,6 @@
-"""The released algorithm in its original form: one environment, one query at a time, autograd throughout.
+"""The algorithm of the paper's released code: one environment, one query at a time, autograd throughout.
 
-A slow, literal reference for `make bench WHAT=training`. It shares nothing with the library.
+It is a slow, literal reference for `make bench WHAT=training`, and shares no code with the library.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Draw = Callable[[int], Tensor]
-"""A function from n to n uniform draws."""
+"""A function from n to a tensor (n,) of uniform draws from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class ReleasedSettings:
-    """The released defaults."""
+    """The default settings of the released code."""
 
     window: int = 500
     update_period: int = 100
@@ -30,16 +30,16 @@ class ReleasedSettings:
     learning_rate: float = 1e-3
     clip: float = 0.2
     all_terms: bool = True
-    """Whether terms of weight 0 are computed, too."""
+    """Whether metrics of weight 0 are computed, too."""
 
 
 METRIC_WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""The weights of focal diversity, plurality accuracy, Fleiss' kappa, Q, correlation, disagreement, kappa,
-entropy."""
+"""The weights of the metrics in an observation. They are focal diversity, plurality accuracy, Fleiss' kappa,
+Q, correlation, disagreement, kappa, entropy."""
 
 
 def contingency(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    """Rows both right, both wrong, only the first right, only the second right."""
+    """The numbers of documents on which both are right, both wrong, only `a` right, and only `b` right."""
     return int((a & b).sum()), int((~a & ~b).sum()), int((a & ~b).sum()), int((~a & b).sum())
 
 
@@ -70,7 +70,7 @@ def kappa(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
 
 
 class ReleasedDecider(nn.Module):
-    """A shared layer, then a head of two per model."""
+    """The Decider's network: a shared layer, then for each model a head that asks it or not."""
 
     def __init__(self, n_models: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ReleasedDecider(nn.Module):
 
 
 class ReleasedFusion(nn.Module):
-    """Two sigmoid layers of a hundred, and a softmax over the choices."""
+    """The Fusion agent's network: two sigmoid layers of a hundred units, and a softmax over the choices."""
 
     def __init__(self, n_models: int, n_choices: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class ReleasedFusion(nn.Module):
 
 @dataclass
 class ReleasedMemory:
-    """The transitions since the last update of a network."""
+    """The log-probs of actions, and the rewards, of the queries since the last update."""
 
     log_probs: list[Tensor] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class ReleasedMemory:
 
 @dataclass
 class ReleasedLoop:
-    """One seed's walk. `probs` (T, N, C), `labels` (T,); every prediction is an argmax."""
+    """The training of one seed on T documents: `probs` (T, N, C) and `labels` (T,)."""
 
     probs: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -130,16 +130,16 @@ class ReleasedLoop:
         }
 
     def documents(self) -> range:
-        """The documents of an episode: the first window and two more are left out, and the last window."""
+        """The documents of an episode: all but the first `window` + 2 and the last `window`."""
         window = self.settings.window
         return range(window + 2, len(self.labels) - window)
 
     def start(self) -> None:
-        """Begins a new phase."""
+        """Begins a new phase of training, with an empty memory."""
         self.memory = ReleasedMemory()
 
     def episode(self, phase: str, documents: range | None = None) -> list[float]:
-        """Runs one episode; returns the reward of every query."""
+        """Runs one episode of the phase "decider" or "fusion"; returns the reward of every query."""
         self.pool = [1] * self.probs.shape[1]
         rewards = []
         for at, query in enumerate(documents or self.documents(), start=1):
@@ -149,7 +149,7 @@ class ReleasedLoop:
         return rewards
 
     def query(self, phase: str, query: int) -> float:
-        """Chooses a pool, answers, and remembers the reward, which it returns."""
+        """Chooses a pool for a document, answers, and stores and returns the reward."""
         heads = self.decider(torch.tensor(self.observation(query), dtype=torch.float32))
         draws = self.draw(len(heads))
         self.pool = [int(draw < head[1]) for draw, head in zip(draws.tolist(), heads, strict=True)]
@@ -168,7 +168,8 @@ class ReleasedLoop:
         return reward
 
     def observation(self, query: int) -> list[float]:
-        """[pool; one weighted number; size], the window ending one query too early."""
+        """(N + 2,) the last pool, its weighted metric in the window, and its size. As in the released code,
+        the window ends one query too early."""
         size = sum(self.pool)
         if size < 2:
             return [*self.pool, -99.0, size]
@@ -222,12 +223,12 @@ class ReleasedLoop:
         return -sum(p * float(np.log2(p)) for p in (share, 1 - share) if p > 0)
 
     def plurality(self, row: int) -> int:
-        """The slot most members predict, the lowest of equals; -1 for nobody."""
+        """The slot that most members of the pool predict, ties: the lowest; -1 for an empty pool."""
         votes = self.predictions[row, np.array(self.pool, dtype=bool)]
         return int(np.bincount(votes).argmax()) if len(votes) else -1
 
     def update(self, phase: str) -> None:
-        """One gradient step on standardised discounted returns; the ratio is 1: nothing is ever clipped."""
+        """Makes one gradient step of PPO on standardised returns; the ratio is 1, so nothing is clipped."""
         gamma = self.settings.decider_gamma if phase == "decider" else self.settings.fusion_gamma
         returns: list[float] = []
         running = 0.0

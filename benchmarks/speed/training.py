@@ -1,4 +1,4 @@
-"""How fast agents train, compared with the released algorithm's own loop, on generated logits."""
+"""Measures how fast agents train on generated logits, compared with the released algorithm's loop."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.config import RLFocalConfig
 
 SETTINGS = ((5, 50), (16, 500))
-"""(models, window) of the speeds."""
+"""Pairs of a number of models and a window, for which training is compared with the released loop."""
 N_CHOICES = 4
 MODEL_COUNTS = (12, 24, 48, 96)
-"""The numbers of models with which training is timed."""
+"""The numbers of models for which the growth of training time is measured."""
 
 
 @dataclass(frozen=True)
 class TrainingSpeed:
-    """One way to train on one setting."""
+    """The speed of one way to train, for one number of models and one window."""
 
     models: int
     window: int
     way: str
     seeds: int
     steps: int
-    """environment steps, each with its share of the update"""
+    """The number of environment steps; their seconds include the updates."""
     seconds: float
     times_faster: float
-    """steps/s over the released loop's"""
+    """The steps per second over those of the released loop."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The same training with another number of models."""
+    """The seconds of a training of fixed length with so many models."""
 
     models: int
     seconds: float
@@ -48,15 +48,15 @@ class Growth:
 
 @dataclass(frozen=True)
 class TrainingBench:
-    """All that was measured in one run."""
+    """The speeds of training and their growth with the number of models, measured in one run."""
 
     documents: int
     speeds: list[TrainingSpeed]
     growth: list[Growth]
     exponent: float | None
-    """p of seconds ~ models^p, least squares; None for fewer than two sizes"""
+    """The least-squares p of seconds ~ models^p; None for fewer than two numbers of models."""
     peak_mb: float
-    """most memory this process has held, torch included"""
+    """The peak memory of this process in MB, torch included."""
 
 
 def bench_training(
@@ -68,9 +68,10 @@ def bench_training(
     *,
     on_progress: Callable[[str], None] = lambda line: None,
 ) -> TrainingBench:
-    """Train on generated logits: `documents` train rows, once per number of seeds.
+    """Measures training on `documents` generated train documents, for each number of seeds.
 
-    The reference goes through `queries` documents a phase. `episodes`: as many joint ones and no others.
+    The reference trains on `queries` documents in each phase. `episodes`: the number of joint episodes,
+    without any of one agent alone; None: those of a usual training.
     """
     speeds = []
     _time_growth(generate_rows(100, 2, N_CHOICES, seed=0))  # torch's own start is nobody's training
@@ -92,7 +93,7 @@ def bench_training(
 
 
 def generate_rows(documents: int, models: int, choices: int, seed: int) -> Dataset:
-    """Train rows whose models are right about half the time, and tend to err together."""
+    """Generated train documents, on which models are right about half the time and tend to err together."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, choices, size=documents)
     logits = rng.normal(size=(documents, models, choices)) + rng.normal(size=(documents, 1, choices))
@@ -117,7 +118,7 @@ def generate_rows(documents: int, models: int, choices: int, seed: int) -> Datas
 
 
 def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> TrainingSpeed:
-    """The released loop, both phases, on one thread as its products are too small for more."""
+    """Times both phases of the released loop, on one thread because its matrix products are small."""
     import torch
 
     from benchmarks.speed.released_loop import ReleasedDecider, ReleasedFusion, ReleasedLoop, ReleasedSettings
@@ -155,7 +156,7 @@ def _time_our_training(
 
 
 def _time_growth(rows: Dataset) -> Growth:
-    """Times the training of four seeds with one episode of each phase."""
+    """The time of training four seeds, with one episode of each phase."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
 
     config = RLFocalConfig(
@@ -166,7 +167,7 @@ def _time_growth(rows: Dataset) -> Growth:
 
 
 def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, float]:
-    """Environment steps and the seconds they took, preparation included."""
+    """The number of environment steps of a training, and its seconds."""
     from rlfocal.methods.rl_focal.environment import train_environment, train_stream
     from rlfocal.methods.rl_focal.training import train
 

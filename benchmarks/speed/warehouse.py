@@ -1,4 +1,5 @@
-"""CPU seconds and memory of an import and of statistics in SQL, for pools of up to hundreds of models."""
+"""Measures CPU seconds and memory of an import and of statistics in SQL, for pools of up to a hundred
+models."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from warehouse import open_warehouse
 
 REFERENCES = References(FOLDER / "warehouse.json")
 N_DOCUMENTS, N_TASKS, N_CHOICES = 14_042, 57, 4
-"""The size of MMLU: documents, tasks, and choices of a document."""
+"""The size of MMLU: documents, tasks, and choices per document."""
 FIVE_MODELS = "['model-000', 'model-001', 'model-002', 'model-003', 'model-004']"
 QUERIES = {
     "accuracy": "SELECT sum(accuracy) FROM accuracy",
@@ -34,32 +35,30 @@ QUERIES = {
 ALL_POOLS = "SELECT sum(plurality_accuracy) FROM all_pools('mmlu', {})"
 POOL_SIZES = (2, 3, 4)
 MAX_POOLS = 200_000
-"""The largest number of pools that is measured; larger pool sizes are left out."""
+"""The largest number of pools of one size that is measured; larger sizes are left out."""
 
 
 class PoolCosts(NamedTuple):
-    """The costs of a pool of so many models."""
+    """The costs of all queries and of the import, for a pool of so many models."""
 
     models: int
     documents: int
     parquet_bytes: int
     costs: list[Cost]
     commit: str | None
-    """The commit of the reference."""
+    """The commit of the reference; None if there is no reference."""
 
     @property
     def size(self) -> str:
-        """The references' name of what is measured."""
+        """The name of the measured size in the file of references."""
         return size_of(self.models, self.documents)
 
 
 def bench_warehouse(
     models: Sequence[int], documents: int, on_progress: Callable[[str], None]
 ) -> list[PoolCosts]:
-    """Imports generated scores of so many models on so many documents like MMLU's, and queries them.
-
-    Each import and each query has a process of its own.
-    """
+    """Measures, for each number of models, the import of generated scores on `documents`, and queries on
+    them. Each import and each query has its own process."""
     return [_bench_pool(n, max(documents, N_TASKS), on_progress) for n in models]
 
 
@@ -68,7 +67,7 @@ def size_of(models: int, documents: int) -> str:
 
 
 def list_queries(models: int) -> dict[str, str]:
-    """SQL by name, for a pool of so many models."""
+    """The measured queries by name, for a pool of so many models."""
     pools = {f"all_pools up to {n}": ALL_POOLS.format(n) for n in POOL_SIZES if comb(models, n) <= MAX_POOLS}
     return QUERIES | pools
 
@@ -96,7 +95,7 @@ def _bench_pool(models: int, documents: int, on_progress: Callable[[str], None])
 
 
 def _use(send: Send, folder: str, sql: str) -> None:
-    """Runs a query, or imports the files, in a process of its own."""
+    """Sends CPU seconds and peak MB of a query, or of the import if `sql` is empty, in its own process."""
     place = Path(folder)
     started = time.process_time()
     with open_warehouse(place / "w", read_only=bool(sql)) as warehouse:
@@ -108,7 +107,7 @@ def _use(send: Send, folder: str, sql: str) -> None:
 
 
 def _write_files(folder: Path, models: int, documents: int) -> None:
-    """docs.parquet and scores.parquet, as `import predictions` takes them."""
+    """Writes docs.parquet and scores.parquet, as `import predictions` takes them."""
     numbers = np.random.default_rng(0)
     tasks = np.sort(np.arange(documents) % N_TASKS)
     keys = {

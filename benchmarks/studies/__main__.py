@@ -1,4 +1,5 @@
-"""`python -m benchmarks.studies NAME -b B`: one question about RL-Focal, answered on stored answers."""
+"""`python -m benchmarks.studies NAME -b B`: answers a question about RL-Focal from stored answers of
+models."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ app.command(no_args_is_help=True, help=_HELP)(study)
 
 
 def main() -> None:
-    """Runs the command, with the exit codes of `rlfocal`."""
+    """Runs the command line; its exit codes are those of `rlfocal`."""
     run_guarded(lambda: run(app, "python -m benchmarks.studies"))
 
 

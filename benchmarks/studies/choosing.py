@@ -1,6 +1,6 @@
-"""Choosing a team of models by a linear rule on what a few labelled documents say about every candidate.
+"""Chooses a team of models by a linear rule on features of every candidate, from a few labelled documents.
 
-Shapes: P candidate teams of N models, E occasions to choose one, K features of a team.
+Shapes: P candidate teams of N models, E occasions to choose one, K diversity metrics, F features of a team.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from rlfocal.statistics.metrics import METRICS
 from rlfocal.statistics.votes import pluralities
 
 MAX_TEAM_SIZE, MAX_TEAMS = 4, 300
-"""Models in the largest candidate team, and how many candidates are drawn where there are more."""
+"""The number of models in the largest candidate team, and the largest number of candidates."""
 RIDGE = 1e-3
-"""The ridge of rules, as a share of a feature's sum of squares; that of log-linear weights, as it is."""
+"""The ridge on log-linear weights; for rules, the ridge as a share of a feature's sum of squares."""
 N_BASE_FEATURES = 3
-"""Features that every rule reads: the team's accuracy, its members' mean accuracy, and its size."""
+"""The features that every rule reads: a team's accuracy, its members' mean accuracy, and its size."""
 _MAX_FITTED_DOCUMENTS, _STEPS = 2_000, 12
-"""Documents that a log-linear ensemble is fitted on, at most, and its Newton steps."""
+"""The largest number of documents that a log-linear ensemble is fitted to, and of its Newton steps."""
 
 
 def candidate_teams(n_models: int) -> Bools:
-    """(P, N) every team of 2 to MAX_TEAM_SIZE models; of more than MAX_TEAMS, as many drawn of each size."""
+    """(P, N) the candidates: teams of 2 to MAX_TEAM_SIZE models, at most MAX_TEAMS, drawn evenly by size."""
     largest = min(MAX_TEAM_SIZE, n_models)
     teams = every_pool(n_models, largest)
     if len(teams) <= MAX_TEAMS:
         return teams
     rng, sizes = np.random.default_rng(0), teams.sum(axis=1)
     share = MAX_TEAMS // (largest - 1)
-    kept = [rng.permutation(np.flatnonzero(sizes == size))[:share] for size in range(2, largest + 1)]
-    drawn: Bools = teams[np.sort(np.concatenate(kept))]
+    rows = [rng.permutation(np.flatnonzero(sizes == size))[:share] for size in range(2, largest + 1)]
+    drawn: Bools = teams[np.sort(np.concatenate(rows))]
     return drawn
 
 
@@ -49,10 +49,10 @@ def vote_hits(data: Dataset, teams: Bools) -> Floats:
 
 
 def log_linear_hits(data: Dataset, teams: Bools) -> Floats:
-    """(T, P) 1 where a team's log-linear ensemble is right: a weight per member, fitted on train.
+    """(T, P) 1 where a team's log-linear ensemble is right; its weights, one per member, are fitted on train.
 
-    Each half of train is answered by weights fitted on the other, so that train's accuracies are not those of
-    the documents that were fitted.
+    Each half of train is answered with weights fitted on the other half, so that train's accuracies are
+    held-out ones.
     """
     exists = np.arange(data.logprobs.shape[2]) < data.n_choices[:, None]
     x = np.where(exists[:, None], np.maximum(data.logprobs, np.log(1e-6)), 0.0)
@@ -72,7 +72,8 @@ def log_linear_hits(data: Dataset, teams: Bools) -> Floats:
 
 
 def _fit_weights(x: Floats, closed: Floats, labels: Ints) -> Floats:
-    """(M,) the weights of (T, M, C) log-probs with the least cross-entropy, by Newton's method."""
+    """(M,) the weights of M models' log-probs x (T, M, C) with the least cross-entropy, by Newton's method.
+    `closed` (T, C) is -inf where a choice does not exist, else 0."""
     weights = np.full(x.shape[1], 1 / x.shape[1])
     right = np.take_along_axis(x, labels[:, None, None], axis=2)[:, :, 0]
     for _ in range(_STEPS):
@@ -90,20 +91,21 @@ def _fit_weights(x: Floats, closed: Floats, labels: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Occasions:
-    """Occasions to choose a team from labelled documents, and what a choice is worth."""
+    """E occasions to choose a team by features from labelled documents, and the accuracy of each choice."""
 
     features: Floats
-    """(E, P, N_BASE_FEATURES + K + 1) accuracies and size, the K metrics, and the first of them shuffled."""
+    """(E, P, N_BASE_FEATURES + K + 1) accuracies and size, the K metrics, and the first metric shuffled."""
     accuracies: Floats
-    """(E, P) each team's accuracy on the documents that it is chosen for."""
+    """(E, P) each team's accuracy on the documents that a team is chosen for."""
     groups: Texts
-    """(E,) the group of each occasion; the rule for a group is fitted on all others."""
+    """(E,) the group of each occasion; the rule for a group is fitted on all other groups."""
     tasks: Texts
-    """(E,) the task of the documents that it is chosen for."""
+    """(E,) the task of the documents that a team is chosen for."""
 
 
 def describe(data: Dataset, teams: Bools, hits: Floats, names: Sequence[str], draw: int) -> Floats:
-    """(P, N_BASE_FEATURES + K + 1) features of the teams, from labelled documents and their `hits` (T, P)."""
+    """(P, N_BASE_FEATURES + K + 1) the teams' features, from labelled documents and where teams are right.
+    `hits` (T, P) is 1 where a team is right, `names` are the K metrics, and `draw` seeds the shuffled one."""
     members = teams @ data.correct.mean(axis=0) / teams.sum(axis=1)
     metrics = pool_diversity(data.predictions, data.labels, teams, kind=data.kind, wanted=names).metrics
     columns = [hits.mean(axis=0), members, teams.sum(axis=1), *(metrics[name] for name in names)]
@@ -112,7 +114,7 @@ def describe(data: Dataset, teams: Bools, hits: Floats, names: Sequence[str], dr
 
 
 def centred(values: Floats) -> Floats:
-    """(E, P, ...) minus the mean over the teams of an occasion; 0 where a metric is not defined."""
+    """(E, P, ...) the values minus their mean over the teams of an occasion; 0 where a value is undefined."""
     is_known = np.isfinite(values)
     filled = np.where(is_known, values, 0.0)
     mean = filled.sum(axis=1, keepdims=True) / np.maximum(is_known.sum(axis=1, keepdims=True), 1)
@@ -121,29 +123,30 @@ def centred(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Rules:
-    """Least-squares rules for a team's worth, one for each group, fitted on all other groups."""
+    """Least-squares rules for a team's accuracy from F features, one for each group, fitted on all others."""
 
     squares: Floats
-    """(F, F) sums over all groups"""
+    """(F, F) the sums of products of two features, over all groups"""
     products: Floats
-    """(F,)"""
+    """(F,) the sums of products of a feature and the accuracy, over all groups"""
     of_group: dict[str, tuple[Floats, Floats]]
+    """The same two sums for each group alone."""
 
     @classmethod
-    def fit(cls, learned: Occasions) -> Rules:
-        x, y = centred(learned.features), centred(learned.accuracies)
+    def fit(cls, train_occasions: Occasions) -> Rules:
+        x, y = centred(train_occasions.features), centred(train_occasions.accuracies)
         of_group = {
             group: (
                 np.einsum("epf,epg->fg", x[occasions], x[occasions]),
                 np.einsum("epf,ep->f", x[occasions], y[occasions]),
             )
-            for group, occasions in _groups(learned.groups)
+            for group, occasions in _groups(train_occasions.groups)
         }
         squares, products = (np.sum([sums[i] for sums in of_group.values()], axis=0) for i in (0, 1))
         return cls(squares, products, of_group)
 
     def weights(self, group: str, columns: Sequence[int]) -> Floats:
-        """(K,) the weights of the features in these columns, by the rule for this group."""
+        """(len(columns),) the weights of the features in these columns, by the rule for this group."""
         squares, products = self.squares, self.products
         if group in self.of_group and len(self.of_group) > 1:
             squares, products = squares - self.of_group[group][0], products - self.of_group[group][1]
@@ -153,7 +156,7 @@ class Rules:
 
 
 def choose(rules: Rules, occasions: Occasions, columns: Sequence[int]) -> Floats:
-    """(E,) the accuracy of the team that the rule on these columns chooses; of tied teams, their mean."""
+    """(E,) the accuracy of the team chosen by features in `columns`; for tied teams, their mean."""
     x = centred(occasions.features[:, :, columns])
     accuracy = np.empty(len(x))
     for group, rows in _groups(occasions.groups):
@@ -164,10 +167,10 @@ def choose(rules: Rules, occasions: Occasions, columns: Sequence[int]) -> Floats
 
 
 def gains(
-    learned: Occasions, occasions: Occasions, names: Sequence[str] = tuple(METRICS)
+    train_occasions: Occasions, occasions: Occasions, names: Sequence[str] = tuple(METRICS)
 ) -> dict[str, Floats]:
-    """(E,) by metric, the accuracy of the teams chosen with it; "": without any, "noise": a shuffled one."""
-    rules, base = Rules.fit(learned), list(range(N_BASE_FEATURES))
+    """By metric, (E,) the accuracy of teams chosen with it; "": with none, "noise": with a shuffled one."""
+    rules, base = Rules.fit(train_occasions), list(range(N_BASE_FEATURES))
     columns = {"": base} | {name: [*base, N_BASE_FEATURES + k] for k, name in enumerate([*names, "noise"])}
     return {name: choose(rules, occasions, of) for name, of in columns.items()}
 

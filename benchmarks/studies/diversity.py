@@ -1,4 +1,4 @@
-"""The study of diversity: what a metric adds to choosing a team, given the accuracies of team and members."""
+"""The study of what a diversity metric adds to choosing a team, given accuracies of team and members."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from rlfocal.statistics.metrics import METRICS
 
 LABEL_COUNTS = (10, 20, 50, 100, 250, 500)
 MAX_CHOICE_LABELS = 100
-"""Labels that a team is chosen from, at most; a window may be longer."""
+"""The largest number of drawn labels from which a team is chosen; a window may be longer."""
 DRAWS_OF_TRAIN, DRAWS = 100, 20
-"""The numbers of label sets to fit a rule on, and of those of each task to choose a team from."""
+"""The number of draws of labels to fit a rule on, and of draws per task to choose a team from."""
 STEP, MOST_STEPS = 10, 200
-"""The number of documents for which a window's team answers, and roughly the most choices of a team."""
+"""The number of documents that a window's team answers, and roughly the largest number of windows."""
 PIECES, FEWEST_TASKS = 10, 5
-"""Pieces of consecutive documents that stand for tasks where there are fewer; fewer are not compared."""
+"""The number of pieces that replace too few tasks, and the fewest tasks for which gains are compared."""
 WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
 Occasion = tuple[Floats, Floats, str, str]
-"""Features (P, K), worth (P,), group and task, as in `Occasions`."""
+"""Teams' features (P, F) and accuracies (P,), the group and the task of one occasion, as in `Occasions`."""
 
 
 def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """For every number of labels, way of getting them, and fusion: the gain of each metric over none."""
+    """The gain of each metric over no metric, by number of labels, source of labels, and fusion."""
     counts = [_read_count(value) for value in values]
     data = cut(conditions.setup.dataset)
     if len(data.models) < 3:
@@ -55,16 +55,16 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
         candidates = Candidates(data, teams, answer(data, teams))
         for way, occasions in LABEL_SOURCES.items():
             for n in counts if way != TRANSFER_SOURCE else counts[:1]:
-                learned, asked = (occasions(candidates, is_train, n) for is_train in (True, False))
-                if learned and len({task for *_, task in asked}) >= FEWEST_TASKS:
+                of_train, of_test = (occasions(candidates, is_train, n) for is_train in (True, False))
+                if of_train and len({task for *_, task in of_test}) >= FEWEST_TASKS:
                     label = way if way == TRANSFER_SOURCE else f"{way}, {n}"
                     x = None if way == TRANSFER_SOURCE else float(n)
                     points += compare(
                         f"{label}; {fusion}",
                         x,
                         candidates,
-                        _stack_occasions(learned),
-                        _stack_occasions(asked),
+                        _stack_occasions(of_train),
+                        _stack_occasions(of_test),
                     )
     return StudyResult(
         _correct_p_values(points),
@@ -74,16 +74,16 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidate teams, and on which documents each is right."""
+    """The candidate teams, and the documents on which each is right."""
 
     data: Dataset
     teams: np.ndarray[Any, Any]
     hits: Floats
-    """(T, P)"""
+    """(T, P) 1 where a team is right on a document"""
 
     @cached_property
     def rows(self) -> dict[tuple[bool, str], Ints]:
-        """The documents of train, or of test, by task."""
+        """The rows of documents, by whether they are train documents, and by task."""
         return {
             (is_train, str(task)): np.flatnonzero(
                 (self.data.is_train == is_train) & (self.data.tasks == task)
@@ -103,7 +103,8 @@ class Candidates:
 
 
 def draw_benchmark_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """Draws n train documents of any tasks for each choice of a team; the rule is fitted on other draws."""
+    """Occasions to choose a team by n train documents of any tasks. With `is_train`, the accuracies are those
+    on other train documents, to fit a rule; else those on test."""
     rng, occasions = np.random.default_rng([n, is_train]), []
     train = np.flatnonzero(candidates.data.is_train)
     if n > min(MAX_CHOICE_LABELS, len(train) // 2):
@@ -117,7 +118,7 @@ def draw_benchmark_occasions(candidates: Candidates, is_train: bool, n: int) -> 
 
 
 def draw_task_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """Draws n train documents of the task that the team is for; the rule is fitted on other tasks."""
+    """Occasions to choose a team for a task by n of its train documents; rules are fitted on other tasks."""
     rng, occasions = np.random.default_rng(n), []
     tests = candidates.tasks(False)
     for task, train in candidates.tasks(True).items():
@@ -131,7 +132,7 @@ def draw_task_occasions(candidates: Candidates, is_train: bool, n: int) -> list[
 
 
 def draw_transfer_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """Takes all train documents of one task for each other task; the rule is of transfers to other tasks."""
+    """Occasions to choose a team by all train documents of another task; rules come from other tasks."""
     trained = candidates.tasks(True)
     described = {
         task: candidates.describe(rows, number) for number, (task, rows) in enumerate(trained.items())
@@ -146,7 +147,8 @@ def draw_transfer_occasions(candidates: Candidates, is_train: bool, n: int) -> l
 
 
 def draw_window_occasions(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
-    """Takes the last n documents of a stream for the next ones; the rule is fitted on train's stream."""
+    """Occasions to choose a team by a stream's last n documents for the next; rules come from train's
+    stream."""
     stream = np.flatnonzero(candidates.data.is_train == is_train)
     if n > len(stream) // 2:
         return []
@@ -169,14 +171,14 @@ LABEL_SOURCES: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
     TRANSFER_SOURCE: draw_transfer_occasions,
     "a window": draw_window_occasions,
 }
-"""By name, the ways to get labelled documents."""
+"""By source of labels, the function that draws occasions from candidates, `is_train`, number of labels."""
 
 
 def compare(
-    label: str, x: float | None, on: Candidates, learned: Occasions, occasions: Occasions
+    label: str, x: float | None, on: Candidates, train_occasions: Occasions, occasions: Occasions
 ) -> list[Point]:
-    """Means over tasks: teams chosen without a metric, with each, with noise, and the best in hindsight."""
-    chosen = gains(learned, occasions)
+    """Points of teams chosen without a metric, with each, with noise, and in hindsight: means over tasks."""
+    chosen = gains(train_occasions, occasions)
     chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _score_best_teams(on, occasions)}
     task_of = np.unique(occasions.tasks, return_inverse=True)[1]
     sizes = np.bincount(task_of)
@@ -191,13 +193,13 @@ def compare(
 
 
 def _score_best_teams(on: Candidates, occasions: Occasions) -> Floats:
-    """(E,) the accuracy of each task's best team on all its test documents."""
+    """(E,) the accuracy of the best team in hindsight on the test documents of each occasion's task."""
     best = {task: float(on.measure_accuracy(rows).max()) for task, rows in on.tasks(False).items()}
     return np.array([best[task] for task in occasions.tasks.tolist()])
 
 
 def cut(data: Dataset) -> Dataset:
-    """The dataset; where test has fewer tasks than FEWEST_TASKS, pieces of train and of test replace them."""
+    """The dataset; pieces of consecutive documents replace tasks if test has fewer than FEWEST_TASKS."""
     if len(np.unique(data.tasks[~data.is_train])) >= FEWEST_TASKS:
         return data
     tasks = np.empty(len(data), dtype="<U16")
@@ -216,12 +218,12 @@ def _gain_fields(gain: Difference) -> dict[str, Any]:
 
 
 def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
-    """The positions of the points of metrics that were compared with the accuracies alone."""
+    """Yields the positions of points of a metric that have a p-value."""
     return (place for place, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
 
 
 def _correct_p_values(points: list[Point]) -> list[Point]:
-    """The points, their p-values adjusted by Holm's method over all comparisons of a metric with none."""
+    """The points, with p-values of metrics adjusted by Holm's method over all metrics' points."""
     places = list(_metrics_of(points))
     adjusted = holm(np.array([points[i].p_value for i in places])).tolist() if places else []
     corrected = dict(zip(places, adjusted, strict=True))

@@ -24,7 +24,7 @@ EXTRA_COLUMNS = {"mean_pool_size": "models asked", "seconds": "seconds per seed"
 
 
 def print_findings(findings: StudyFindings, console: Console | None = None) -> None:
-    """Prints the table and the notes."""
+    """Prints a study's table and notes."""
     console = console or Console()
     console.print(findings_table(findings))
     for note in findings.notes:
@@ -32,7 +32,7 @@ def print_findings(findings: StudyFindings, console: Console | None = None) -> N
 
 
 def findings_table(findings: StudyFindings) -> Table:
-    """A row for each point, or, of gains, for each choice that they are gains over."""
+    """A study's table: a row for each point, or `gains_table` if the points are gains of metrics."""
     if has_gains(findings.points):
         return gains_table(findings)
     several = len({p.series for p in findings.points if p.x is not None}) > 1
@@ -58,7 +58,7 @@ def findings_table(findings: StudyFindings) -> Table:
 
 
 def figure(findings: StudyFindings) -> Figure:
-    """Accuracy with both standard errors, and models asked or seconds; or gains with their intervals."""
+    """A study's figure: accuracies beside models asked or seconds, or gains of metrics."""
     named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
     if has_gains(findings.points):
         chart, read, finding = (
@@ -82,7 +82,7 @@ def figure(findings: StudyFindings) -> Figure:
 
 
 def write_figure(findings: StudyFindings, path: Path) -> Path:
-    """The figure as an SVG file."""
+    """Writes a study's figure as an SVG file; returns its path."""
     from rlfocal.report.figures.style import svg
 
     write_file(path, svg(figure(findings).spec))
@@ -90,7 +90,7 @@ def write_figure(findings: StudyFindings, path: Path) -> Path:
 
 
 def _chart(findings: StudyFindings) -> alt.ConcatChart:
-    """A line for each series over a numeric axis, a level line for a point without a number; else dots."""
+    """A chart with a line for each series, and a level line for a point without x; dots if no point has x."""
     import altair as alt
 
     from rlfocal.report.figures import style
@@ -153,7 +153,7 @@ def _make_row(p: Point, beside: str) -> dict[str, Any]:
 
 
 FIRST_METRIC = "focal_diversity"
-"""The metric that has a column of its own."""
+"""The metric with its own column in the table of gains."""
 
 _GAINS_LEGEND = (
     "alone: of the team chosen by accuracies alone. room: what the best in hindsight is above it; noise: "
@@ -162,7 +162,7 @@ _GAINS_LEGEND = (
 
 
 def gains_table(findings: StudyFindings) -> Table:
-    """A row for each way to come by labels: what focal diversity, noise and the best metric add."""
+    """A table of the accuracy that focal diversity, noise and the best metric add, by source of labels."""
     columns = ["alone %", "room", NOISE, FIRST_METRIC.replace("_", " "), "most", "p"]
     table = Table("team chosen from", *columns, texts=("of",), title=findings.title, caption=_GAINS_LEGEND)
     for label in dict.fromkeys(p.label for p in findings.points):
@@ -181,7 +181,7 @@ def gains_table(findings: StudyFindings) -> Table:
 
 
 def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
-    """A panel for each fusion: a line for each metric, with a dot and an interval for each choice."""
+    """A chart of metrics' gains: a panel per fusion, a line per metric, a dot per source of labels."""
     import altair as alt
 
     from rlfocal.report.figures import style
@@ -219,7 +219,7 @@ def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
 
 
 def has_gains(points: Sequence[Point]) -> bool:
-    """Whether the points show gains over a choice by accuracies alone."""
+    """Whether the points show gains of metrics over a choice by accuracies alone."""
     return any(p.series == WITHOUT for p in points)
 
 

@@ -14,7 +14,7 @@ from rlfocal.methods.checking import read_value
 
 
 def scale(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Pools of the given sizes, made by repeating models; agents are trained anew."""
+    """Points of pools of the given sizes, made by repeating models; agents are trained anew for each."""
     arms: list[Arm] = []
     for size in (read_value(str(value), 1, "size") for value in values):
         on, text = conditions.replace_rows(repeat_models(conditions.setup.dataset, size)), f"{size} models"
@@ -26,7 +26,7 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def repeat_models(data: Dataset, size: int) -> Dataset:
-    """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
+    """The data of `size` models: the first ones, which are repeated after the last as `m#2`, `m#3` and so on.
 
     Slots and labels do not change.
     """

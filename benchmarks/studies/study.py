@@ -1,4 +1,4 @@
-"""A study: a question about RL-Focal, how it is answered, the arms that it runs, and what it finds."""
+"""A study: a question about RL-Focal, the arms that it runs to answer it, and its findings."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ from rlfocal.methods.trained import Settings, check_settings, configure, default
 from rlfocal.statistics.intervals import mean_over_seeds
 
 ALL_VALUES = "all"
-"""The value that stands for all there are to try."""
+"""The word for every possible value of a study."""
 RL_FOCAL_LABEL = "RL-Focal"
 Beside = Literal["mean_pool_size", "seconds"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that a study tried. Accuracies are fractions, means over seeds."""
+    """The result of one method under one setting of a study. Accuracies are fractions, means over seeds."""
 
     series: str
-    """Points of one series are joined by a line."""
+    """The name of the line that joins the point with others."""
     label: str
     x: float | None
-    """Its position on the axis; None if the varied setting is not a number."""
+    """The point's position on the axis; None if the varied setting is not a number."""
     n: int
-    """Documents; where every seed has its own, their mean."""
+    """The number of documents; the mean over seeds if it differs between them."""
     seeds: int
     accuracy: float
     stderr_seeds: float | None
-    """None if there are not two seeds."""
+    """The standard error over seeds; None if there is only one seed."""
     stderr_docs: float
     """The standard error over documents, sqrt(p (1 - p) / n)."""
     mean_pool_size: float | None = None
     cost: float | None = None
     """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float | None = None
-    """The seconds per seed to train and decide; almost none for agents that were trained before."""
+    """The seconds per seed to train and decide; almost none for agents that are loaded from a checkpoint."""
     runs: tuple[str, ...] = ()
-    """Run ids in `evaluations`."""
+    """The ids of the runs in the warehouse's table `evaluations`."""
     gain: tuple[float, float, float] | None = None
-    """How much higher the accuracy is than another point's, as a fraction, with its 95 % interval."""
+    """The accuracy minus that of a reference point, as a fraction, and its 95 % interval's ends."""
     p_value: float | None = None
-    """The p-value of the gain, corrected for all of the study's comparisons."""
+    """The p-value of the gain, which the study of diversity corrects for all its comparisons."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StudyFindings:
     """The setting or condition that is varied."""
     benchmark: str
     method: str
-    """The method of RL-Focal's that was fitted; empty: none."""
+    """The fitted method, one of RL-Focal's; empty: none."""
     per: str
     models: tuple[str, ...]
     settings: str
@@ -97,19 +97,19 @@ class StudyFindings:
 def point(
     series: str, label: str, x: float | None, n: int, accuracies: Sequence[float], **more: Any
 ) -> Point:
-    """The mean over seeds with both standard errors."""
+    """The point of `accuracies`, one per seed, on n documents: their mean, with both standard errors."""
     return Point(series, label, x, n, len(accuracies), *mean_over_seeds(accuracies, n), **more)
 
 
 def save(findings: StudyFindings, folder: Path) -> Path:
-    """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
+    """Writes a study's findings into `folder`, replacing earlier ones; returns the path of the JSON file."""
     path = folder / f"{findings.name}.json"
     write_file(path, TypeAdapter(StudyFindings).dump_json(findings, indent=1))
     return path
 
 
 def load(path: Path) -> StudyFindings:
-    """The inverse of `save`. Raises InputError for a file that holds something else."""
+    """The findings in a file that `save` wrote. Raises InputError for any other file."""
     try:
         return TypeAdapter(StudyFindings).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -119,7 +119,7 @@ def load(path: Path) -> StudyFindings:
 
 
 class StudyResult(NamedTuple):
-    """The points that a study computed, with notes."""
+    """The points and notes that a study's function returns."""
 
     points: list[Point]
     notes: Sequence[str] = ()
@@ -127,27 +127,25 @@ class StudyResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A question, and how it is answered."""
+    """A question about RL-Focal, and the function that answers it."""
 
     name: str
     question: str
     axis: str
     """The setting or condition that is varied."""
     answer: Callable[[Conditions, Sequence[Any]], StudyResult]
-    """The function of conditions and values to try that runs the study."""
+    """The function that runs the study, from its conditions and the values to try."""
     values: tuple[Any, ...] = ()
-    """The values to try unless others are given; empty: there is nothing to choose."""
+    """The values to try unless others are given; empty: the study takes no values."""
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
-    """The method of RL-Focal's, unless another is given."""
+    """The method that is studied, one of RL-Focal's, unless another is given."""
     fits: bool = True
-    """Whether RL-Focal is fitted at all."""
+    """Whether the study fits a method of RL-Focal's."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> StudyFindings:
-        """Run what the warehouse does not have yet, and keep what was found beside it.
-
-        Raises InputError for settings or values that cannot be.
-        """
+        """Runs the study, reusing runs that the warehouse has; writes the findings beside it and returns
+        them. Raises InputError for impossible settings or values."""
         if values and not self.values:
             raise InputError(f"study {self.name} takes no values")
         check_settings(conditions.method, conditions.settings)
@@ -171,12 +169,12 @@ class Study:
 
 
 def format_settings(settings: Settings) -> str:
-    """`name=value,...` as `parse` reads it, in alphabetical order."""
+    """The settings as `name=value,...`, in alphabetical order."""
     return ",".join(f"{name}={write_value(value)}" for name, value in sorted(settings.items()))
 
 
 def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as settings. Raises InputError for a word or a value that cannot be read."""
+    """A method's settings from words `name=value`. Raises InputError for a word that is not one."""
     config = defaults(method)
     settings: dict[str, Any] = {}
     for text in texts:
@@ -193,26 +191,26 @@ NO_SETTINGS: Settings = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all arms of one run of a study share."""
+    """The conditions that all arms of one run of a study share."""
 
     setup: Setup
     method: str = RL_FOCAL[0]
     settings: Settings = field(default_factory=dict)
     """The settings that differ from the method's defaults in every arm."""
     chose_models: bool = False
-    """Whether rows or models differ from the benchmark's; such runs are on no leaderboard."""
+    """Whether documents or models differ from the benchmark's; such runs are on no leaderboard."""
     study: str = ""
     beside: tuple[str, ...] = ()
-    """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
+    """The methods to run beside RL-Focal in studies that have a choice; empty: the study's own."""
 
     def replace_rows(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
-        """The same conditions on these rows, off the leaderboard."""
+        """The same conditions with this dataset and protocol; their runs are on no leaderboard."""
         setup = replace(self.setup, dataset=data, request=replace(self.setup.request, protocol=protocol))
         return replace(self, setup=setup, chose_models=True)
 
 
 class Arm(NamedTuple):
-    """One method on one dataset, and where its result is plotted."""
+    """A method to evaluate on a dataset, and where the study's figure shows the result."""
 
     series: str
     label: str
@@ -231,17 +229,17 @@ def tuned_arm(
     keep: bool = True,
     adapt: Callable[[RLFocal], Method] = lambda own: own,
 ) -> Arm:
-    """RL-Focal under the conditions, with more settings.
+    """The arm of RL-Focal under the conditions, with further `settings`.
 
-    `beside` names what else differs, such as what `adapt` does to the method. Unless `keep`, agents are
-    trained anew and not stored.
+    `beside` are values by which stored runs differ besides settings, such as what `adapt` changes in the
+    method. Unless `keep`, agents are trained anew and not stored.
     """
     setup, method = conditions.setup, conditions.method
     every = {**conditions.settings, **settings}
     title = " ".join(dict.fromkeys([setup.dataset.benchmark, RL_FOCAL_LABEL, label]))
     own = RLFocal(method, None, setup.store if keep else None, setup.progress(title), changes=every)
-    told = {**find_changes(method, every, setup.train_sizes), **beside}
-    return _make_arm(conditions, (RL_FOCAL_LABEL, label, x), method, adapt(own), told)
+    differences = {**find_changes(method, every, setup.train_sizes), **beside}
+    return _make_arm(conditions, (RL_FOCAL_LABEL, label, x), method, adapt(own), differences)
 
 
 def reference_arm(
@@ -252,33 +250,37 @@ def reference_arm(
     *,
     beside: Settings = NO_SETTINGS,
 ) -> Arm:
-    """A method without settings."""
+    """The arm of a method with its default settings."""
     return _make_arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)
 
 
 def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
-    """The settings that differ from the method's own for groups of `sizes` train rows."""
+    """The settings that differ from the method's defaults for some number of train documents in `sizes`."""
     configs = [configure(method, n) for n in sizes]
     return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
 
 
 def run_arms(arms: Sequence[Arm]) -> list[Point]:
-    """Evaluate every arm that the warehouse does not have, and summarise its seeds."""
+    """The point of each arm, evaluated unless the warehouse has its runs."""
     return [_make_point(arm, run_arm(arm)) for arm in arms]
 
 
 def run_arm(arm: Arm) -> list[Evaluation]:
-    """The pooled row of each seed in `evaluations`."""
+    """The evaluations of an arm over all tasks, one per seed, run unless the warehouse has them."""
     runs, _ = run_method(arm.setup, arm.candidate)
     return [row for row in read_runs(arm.setup.warehouse, runs) if row.task == "*"]
 
 
 def _make_arm(
-    conditions: Conditions, place: tuple[str, str, float | None], name: str, method: Method, told: Settings
+    conditions: Conditions,
+    place: tuple[str, str, float | None],
+    name: str,
+    method: Method,
+    differences: Settings,
 ) -> Arm:
-    """Without a study, its rows are those that `evaluate` makes."""
-    study = conditions.study if told or conditions.chose_models else None
-    return Arm(*place, conditions.setup, Candidate(name, method, study, told))
+    # Without differences, the study shares its runs with `rlfocal evaluate`.
+    study = conditions.study if differences or conditions.chose_models else None
+    return Arm(*place, conditions.setup, Candidate(name, method, study, differences))
 
 
 def _make_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:

@@ -1,4 +1,4 @@
-"""Studies of settings, of thinking, of few labels, of how many are asked, and of when it is right."""
+"""Studies of RL-Focal's settings, its need for labels, team sizes, successes, and models that think."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from warehouse import Warehouse
 
 
 def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], StudyResult]:
-    """Tries the values of one setting that is a number, beside best_single."""
+    """A study's function that tries values of a numeric setting; `label` names a value."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
         check_settings(conditions.method, [setting])
@@ -50,13 +50,13 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
 
 
 MAX_TEAM_SIZE = 6
-"""Models in the largest team, unless others are asked for."""
+"""The number of models in the largest team, unless sizes are given."""
 REFERENCE_METHODS = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """The methods beside RL-Focal unless `--beside` names others."""
 
 
 def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Fits every method to the first n train documents in one random order."""
+    """Points of every method, fitted to the first n train documents in one random order, for each n."""
     data = conditions.setup.dataset
     most = int(data.is_train.sum())
     counts = [most if value == ALL_VALUES else min(read_label_count(str(value)), most) for value in values]
@@ -72,7 +72,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def _make_arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
-    """RL-Focal and what runs beside it."""
+    """The arms of RL-Focal and of the methods beside it."""
     kind = conditions.setup.dataset.kind
     names = [name for name in conditions.beside or REFERENCE_METHODS if kind in entry_of(name).kinds]
     others = [reference_arm(conditions, name, label, x, beside=beside) for name in names]
@@ -80,8 +80,8 @@ def _make_arms(conditions: Conditions, label: str, x: float, beside: dict[str, A
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
-    k."""
+    """Points of RL-Focal with teams of k models, and of two methods that pick one of k models, for each k.
+    `rl_focal_sequential` asks at most k models on average."""
     most = len(conditions.setup.dataset.models)
     wanted = range(2, max(min(most, MAX_TEAM_SIZE), 2) + 1) if ALL_VALUES in values else values
     counts = [_read_count(value, most) for value in wanted]
@@ -120,7 +120,7 @@ def _constrain(conditions: Conditions, k: int) -> Arm:
 
 @dataclass(frozen=True)
 class FixedSizeMethod:
-    """`rl_focal` trained as usual, but held to a team size when it decides."""
+    """`rl_focal`, trained as usual, whose policies ask teams of a fixed size."""
 
     method: RLFocal
     size: int
@@ -158,13 +158,13 @@ class DecisionTrace(NamedTuple):
     """The decisions of one run on T documents."""
 
     pools: Bools
-    """(T, N)"""
+    """(T, N) the models that were asked"""
     correct: Bools
-    """(T,)"""
+    """(T,) whether the answer is right"""
 
 
 def success(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """RL-Focal's own answer, and what votes of the same teams would have answered."""
+    """Points of RL-Focal's answers and of votes of the same teams, by the number of right members."""
     test = conditions.setup.dataset.test
     rows = run_arm(tuned_arm(conditions, RL_FOCAL_LABEL))
     decided = [decisions(conditions.setup.warehouse, row.run_id, test) for row in rows]
@@ -185,7 +185,8 @@ def success(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def points_by_right_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> list[Point]:
-    """A point for every number of right members that occurs, from (T,) counts and outcomes of each seed."""
+    """A point for every number of right members that occurs; for each seed, `right` and `correct` are (T,).
+    `right` counts a team's right members, and `correct` says whether the answer is right."""
     points = []
     for j in range(max(int(counts.max(initial=0)) for counts in right) + 1):
         rates = [
@@ -200,7 +201,7 @@ def points_by_right_members(series: str, right: Sequence[Ints], correct: Sequenc
 
 
 def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> DecisionTrace:
-    """A run's decisions on the test rows, in their order."""
+    """A run's stored decisions, in the order of the test documents."""
     table = warehouse.query(
         "SELECT task, doc_id, pool, correct FROM decisions WHERE run_id = ?", [run_id]
     ).to_pydict()
@@ -223,13 +224,14 @@ WHERE c.benchmark = $1 AND list_contains($2, c.model)
 GROUP BY ALL
 ORDER BY weights, n_thought_tokens, c.model
 """
-"""Models $2 of the same weights (of closed ones, of one family), by tokens that they think about a query."""
+"""SQL for the mean number of thought tokens of models $2 on benchmark $1, grouped by shared weights."""
 CHOOSERS = ("best_single", "cascade")
-"""The methods that may choose among the models beside RL-Focal unless `--beside` names others."""
+"""The methods that choose among the models beside RL-Focal, unless `--beside` names others."""
 
 
 def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Each model of the same weights alone, and methods that choose between it and those that think less."""
+    """Points of each model that shares weights with others, and of methods that choose among such models. A
+    method chooses between the model and those of its weights that think less."""
     thinkers = find_thinkers(conditions)
     for value in values:
         if value not in (ALL_VALUES, *thinkers):
@@ -246,9 +248,9 @@ def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
-    """By weights, the models that share them and the tokens each thinks about a query, ascending.
+    """By weights, the models that share them, with each one's mean number of thought tokens, ascending.
 
-    Raises InputError where no two models of the same weights think differently long.
+    Raises InputError if no two models of the same weights think for different lengths.
     """
     setup = conditions.setup
     about = [setup.dataset.benchmark, list(setup.dataset.models)]
@@ -258,8 +260,8 @@ def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
     thinkers = {weights: models for weights, models in thinkers.items() if len(set(models.values())) > 1}
     if not thinkers:
         raise InputError(
-            f"no two models of {setup.dataset.benchmark!r} have the same weights and think differently long; "
-            "give a pool two entries of one `hf_repo` with another `thinking.budget`, and extract them"
+            f"no two models of {setup.dataset.benchmark!r} have the same weights and think for different "
+            "lengths; extract a pool with two entries of one `hf_repo` and another `thinking.budget`"
         )
     return thinkers
 

@@ -1,4 +1,4 @@
-"""A stream that turns from one task to another, for frozen agents and for agents that keep learning."""
+"""The study of a stream that switches from one task to another, with frozen agents and with online ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from rlfocal.data.dataset import Dataset
 
 FURTHEST_APART = "furthest-apart"
 DOCUMENTS_PER_POINT = 50
-"""Number of documents of the stream per point."""
+"""The number of the stream's documents that a point summarises, roughly."""
 
 
 def switch(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """Agents trained on one task answer its test rows, then every row of another, frozen and online."""
+    """Points of agents trained on one task, on its test documents and then on all documents of another."""
     before, after = _choose_pair(conditions.setup.dataset, [str(value) for value in values])
     data = stream(conditions.setup.dataset, before, after)
     about = {"switch": [before, after]}
@@ -48,14 +48,14 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 
 def stream(data: Dataset, before: str, after: str) -> Dataset:
-    """The rows of one task as they are, then all rows of the other as test rows."""
+    """The documents of task `before`, then all documents of task `after` as test documents."""
     order = np.concatenate([np.flatnonzero(data.tasks == task) for task in (before, after)])
     chosen = data.take(order)
     return replace(chosen, is_train=chosen.is_train & (chosen.tasks == before))
 
 
 def furthest_apart(train: Dataset) -> tuple[str, str]:
-    """The tasks (A, B) for which the best model of A loses most to the best of B on B; ties: the first."""
+    """The pair of tasks (A, B) with the largest gap on B between B's best model and A's; ties: the first."""
     accuracy = {task: rows.correct.mean(axis=0) for task, rows in train.split_by_task()}
     pairs = [(a, b) for a in accuracy for b in accuracy if a != b]
     return max(pairs, key=lambda ab: accuracy[ab[1]].max() - accuracy[ab[1]][accuracy[ab[0]].argmax()])
@@ -76,7 +76,7 @@ def _choose_pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
 
 
 def _make_points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
-    """A point for each stretch of the stream; x counts documents from the switch to the stretch's middle."""
+    """An arm's point for each stretch of the stream; x counts documents from the switch to its middle."""
     rows = run_arm(arm)
     correct = [decisions(conditions.setup.warehouse, row.run_id, test).correct for row in rows]
     points = []
@@ -90,8 +90,8 @@ def _make_points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int)
 
 
 def stretches(n_before: int, total: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of the stretches, none of which lies across the switch. Each is about
-    `DOCUMENTS_PER_POINT` long."""
+    """The bounds (first, last + 1) of stretches of a stream, each about `DOCUMENTS_PER_POINT` long. No
+    stretch contains the switch, which comes after `n_before` documents."""
     bounds: list[int] = []
     for start, end in ((0, n_before), (n_before, total)):
         parts = max(1, round((end - start) / DOCUMENTS_PER_POINT))

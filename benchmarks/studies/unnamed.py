@@ -1,9 +1,9 @@
-"""The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
+"""The study of unnamed choices: can a policy learn when all models are wrong, and answer a choice none named?
 
-On train, the log-linear ensemble is cross-fitted: each document's logits are of one that did not see it. From
-these and the models' own distributions, a regression estimates how likely two answers are right: the pool's,
-and the likeliest choice that no model named. On test, the latter is answered where it is likelier. The
-control learns the same from labels that were shuffled over train's documents.
+On train, log-linear ensembles are cross-fitted: a document's logits come from one that did not see it. From
+logits and the models' distributions, a regression estimates how likely two answers are right: the pool's, and
+the likeliest choice that no model named. On test, the unnamed choice is answered where it is likelier right.
+A control learns the same from shuffled labels.
 """
 
 from __future__ import annotations
@@ -29,55 +29,56 @@ from rlfocal.statistics.intervals import Difference, paired_difference
 
 N_FOLDS, SHUFFLES = 5, 20
 POOL, UNNAMED_RIGHT, NONE_RIGHT = range(3)
-"""Which answer is right: the pool's, the likeliest unnamed choice, or neither."""
+"""The classes of a document: the pool's answer is right, the likeliest unnamed choice is, or neither is."""
 ORACLE_LABEL = "told when all are wrong"
 MIN_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)
 class Cases:
-    """T documents as the estimates see them, and what their labels say."""
+    """T documents with the two answers between which a policy chooses, and features to choose by."""
 
     data: Dataset
-    pooled: Ints
-    """(T,) the pool's answer."""
-    unnamed: Ints
-    """(T,) the likeliest choice that no model named; -1 for none."""
+    pool_answers: Ints
+    """(T,) the pool's answers, as slots"""
+    unnamed_choices: Ints
+    """(T,) the likeliest choice that no model named; -1 if every choice was named"""
     features: Floats
-    """(T, F)"""
+    """(T, F) the inputs of the regression"""
 
     @property
     def right(self) -> Ints:
-        """(T,) POOL, UNNAMED_RIGHT or NONE_RIGHT."""
-        is_unnamed = np.where(self.data.is_right(self.unnamed), UNNAMED_RIGHT, NONE_RIGHT)
-        return np.where(self.data.is_right(self.pooled), POOL, is_unnamed)
+        """(T,) the class of each document: POOL, UNNAMED_RIGHT or NONE_RIGHT."""
+        is_unnamed = np.where(self.data.is_right(self.unnamed_choices), UNNAMED_RIGHT, NONE_RIGHT)
+        return np.where(self.data.is_right(self.pool_answers), POOL, is_unnamed)
 
     @property
     def none_right(self) -> Bools:
         return np.asarray(~self.data.correct.any(axis=1))
 
     def hits(self, switches: Bools) -> Floats:
-        """(T,) 1 where the answer is right, if that of the documents in `switches` (T,) is unnamed."""
-        slots = np.where(switches & (self.unnamed >= 0), self.unnamed, self.pooled)
+        """(T,) 1 where the answer is right: the unnamed choice on documents in `switches` (T,), else the
+        pool's."""
+        slots = np.where(switches & (self.unnamed_choices >= 0), self.unnamed_choices, self.pool_answers)
         return self.data.is_right(slots).astype(np.float64)
 
 
 class Estimates(NamedTuple):
-    """Probabilities of what is right on T documents."""
+    """Estimated probabilities that answers are right, on T documents."""
 
     right: Floats
-    """(T, 3) the probabilities of POOL, UNNAMED_RIGHT and NONE_RIGHT."""
+    """(T, 3) the probabilities of the classes POOL, UNNAMED_RIGHT and NONE_RIGHT."""
     none_right: Floats
     """(T,) the probability that all models are wrong."""
 
     @property
     def switches(self) -> Bools:
-        """(T,) where the unnamed choice is likelier right than the pool's answer."""
+        """(T,) whether the unnamed choice is likelier right than the pool's answer."""
         return np.asarray(self.right[:, UNNAMED_RIGHT] > self.right[:, POOL])
 
 
 def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-    """The pool's answers; the unnamed choice where it is likelier, by true or shuffled labels; an oracle."""
+    """Points of the log-linear ensemble, of switching to unnamed choices, of a control, and of an oracle."""
     data = conditions.setup.dataset
     if not len(data.logprobs) or min(len(data.train), len(data.test)) < N_FOLDS:
         raise InputError(
@@ -88,30 +89,30 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     learned = estimate(train, test, np.arange(len(data.train)))
     rng = np.random.default_rng(0)
     shuffled = [estimate(train, test, rng.permutation(len(data.train))) for _ in range(SHUFFLES)]
-    pooled = test.hits(np.zeros(len(data.test), dtype=np.bool_))[None]
+    pool_hits = test.hits(np.zeros(len(data.test), dtype=np.bool_))[None]
     answers = {
         "switches where it is likelier": test.hits(learned.switches)[None],
         "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
         ORACLE_LABEL: test.hits(test.none_right)[None],
     }
-    points = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
-    gains = {label: paired_difference(hits, pooled) for label, hits in answers.items()}
+    points = [point("log_linear", "log_linear", None, len(data.test), [float(pool_hits.mean())])]
+    gains = {label: paired_difference(hits, pool_hits) for label, hits in answers.items()}
     for label, gain in gains.items():
-        told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
-        points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
+        more = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+        points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **more))
     return StudyResult(points, _summarise_switches(test, learned, shuffled, gains[ORACLE_LABEL]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """The cases of train, by ensembles fitted on the other folds, and of test, by one fitted on train."""
-    held_out = np.empty((len(train), train.probs.shape[2]))
+    logits = np.empty((len(train), train.probs.shape[2]))
     for rest, out in split_folds(folds(train, N_FOLDS)):
-        held_out[out] = _compute_logits(train.take(rest), train.take(out))
-    return describe(train, held_out), describe(test, _compute_logits(train, test))
+        logits[out] = _compute_logits(train.take(rest), train.take(out))
+    return describe(train, logits), describe(test, _compute_logits(train, test))
 
 
 def _compute_logits(train: Dataset, documents: Dataset) -> Floats:
-    """(T, C) of the log-linear ensemble of all models, fitted on `train`."""
+    """(T, C) the logits of the log-linear ensemble of all models, fitted on `train`."""
     pool = fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))
     return np.asarray(
         np.einsum("tmc,m->tc", evidence(documents, pool.members)[0], pool.weights) + pool.biases
@@ -119,7 +120,8 @@ def _compute_logits(train: Dataset, documents: Dataset) -> Floats:
 
 
 def describe(documents: Dataset, logits: Floats) -> Cases:
-    """Features of the pool's `logits` (T, C) and its members' outputs, whichever place a choice has."""
+    """The cases of documents, from the ensemble's `logits` (T, C) and the models' outputs. Features do not
+    depend on the order of choices."""
     x, exists = evidence(documents, np.ones(len(documents.models), dtype=np.bool_))
     p, probs = softmax(np.where(exists, logits, -np.inf), axis=1), documents.probs
     is_unnamed = find_unnamed(documents.predictions, documents.n_choices, probs.shape[2])
@@ -146,14 +148,14 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
 
 
 def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
-    """Estimates for test; train's t-th document has the label of its `order[t]`-th, for controls."""
+    """Estimates for test, learned from train; for controls, `order` (T,) shuffles train's labels."""
     right = _regress(train.features, train.right[order], test.features, NONE_RIGHT + 1)
     none_right = _regress(train.features, train.none_right[order].astype(np.int64), test.features, 2)
     return Estimates(right, none_right[:, 1])
 
 
 def _regress(features: Floats, targets: Ints, test_features: Floats, n_classes: int) -> Floats:
-    """(T, n_classes) probabilities of the classes; 0 for one that is not among the targets."""
+    """(T, n_classes) the classes' probabilities by logistic regression; 0 for a class not in `targets`."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -168,7 +170,7 @@ def _regress(features: Floats, targets: Ints, test_features: Floats, n_classes: 
 
 
 def _take_slot(probs: Floats, slots: Ints) -> Floats:
-    """(T, N) the probabilities (T, N, C) of one slot (T,) of each document; -1 takes the last slot."""
+    """(T, N) the models' probabilities of one slot per document, from (T, N, C); -1: the last slot."""
     return np.asarray(np.take_along_axis(probs, slots[:, None, None], axis=2)[:, :, 0])
 
 
@@ -180,16 +182,16 @@ def _entropy(p: Floats) -> Floats:
 def _summarise_switches(
     test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference
 ) -> list[str]:
-    none, pooled, right = test.none_right, test.right == POOL, test.data.is_right(test.unnamed)
-    switched = learned.switches
+    none, is_pool = test.none_right, test.right == POOL
+    right, switches = test.data.is_right(test.unnamed_choices), learned.switches
     likelier = np.argsort(learned.right[:, POOL] - learned.right[:, UNNAMED_RIGHT], kind="stable")
     tenth = likelier[: max(len(likelier) // 10, 1)]
     return [
-        f"It switches on {int(switched.sum())} of {count_noun(len(none), 'document')}: right on "
-        f"{int(right[switched].sum())}, where log_linear is on {int(pooled[switched].sum())}; from shuffled "
+        f"It switches on {int(switches.sum())} of {count_noun(len(none), 'document')}: right on "
+        f"{int(right[switches].sum())}, where log_linear is on {int(is_pool[switches].sum())}; from shuffled "
         f"labels, on {decimal(fmean(of.switches.sum() for of in shuffled), 1)}. On the tenth where switching "
         f"looks best, the unnamed choice is right on {_share(right[tenth])} %, log_linear on "
-        f"{_share(pooled[tenth])} %.",
+        f"{_share(is_pool[tenth])} %.",
         f"On {_share(none)} % no model is right, and there the likeliest unnamed choice is on "
         f"{_share(right[none])} %: told when, log_linear would gain {points(room.mean)} points. AUC of "
         f"knowing when: {decimal(_compute_auc(learned.none_right, none), 2)}; from shuffled labels "
@@ -202,7 +204,7 @@ def _share(is_so: Bools) -> str:
 
 
 def _compute_auc(scores: Floats, is_true: Bools) -> float:
-    """The area under the ROC curve; NaN where all are true or none is."""
+    """The area under the ROC curve; NaN if all documents are of one class."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(is_true, scores)) if 0 < is_true.sum() < len(is_true) else float("nan")

@@ -139,10 +139,8 @@ class RankedRouter:
         return self.mix(questions, reciprocal_ranks(self.clusters.means))
 
     def mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
-        """(T, N) the mean of clusters' `values` (K + 1, N) over the clusters nearest to each question.
-
-        The weights are a softmax of similarities.
-        """
+        """(T, N) the mean of clusters' `values` (K + 1, N) over the clusters nearest to each question. The
+        weights are a softmax of similarities."""
         near = self.clusters.find_nearest(vectors_of(self.encoder, questions), self.nearest, by_product=True)
         weights = np.exp(
             DISTANCE_DECAY * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True))

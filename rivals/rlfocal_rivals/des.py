@@ -45,10 +45,8 @@ def _weigh_by_deskit(router: Any, n_models: int) -> Weigh:
 
 
 def _weigh_by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
-    """The function that fits deskit's class `name` to models' scores on train documents.
-
-    A score is 1 where a model is right, else 0; for DEWSU, it is the probability of the right slot.
-    """
+    """The function that fits deskit's class `name` to models' scores on train documents. A score is 1 where a
+    model is right, else 0; for DEWSU, it is the probability of the right slot."""
 
     def fit(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
@@ -75,9 +73,7 @@ def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 def _weigh_above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     """The weights of DES-P (Woloszynski et al., 2012): equal for models that beat chance among neighbours.
-
-    Where no model beats chance, all have equal weights.
-    """
+    Where no model beats chance, all have equal weights."""
     classes = SlotClasses.from_dataset(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
@@ -98,8 +94,7 @@ class SlotClasses:
 
     n_slots: int
     more: bool
-    """Whether there is a class for no answer, and one for documents without a right slot, which no model
-    gives."""
+    """Whether there are classes for no answer and for no right slot."""
 
     @classmethod
     def from_dataset(cls, train: Dataset) -> SlotClasses:
@@ -159,8 +154,7 @@ class DynamicSelection(MethodBase):
 
     name: str
     neighbours: str = "outputs"
-    """What makes documents similar: "text", "outputs" or "both"; with "text", only selected models are asked.
-    """
+    """The kind of similarity: "text", with which only selected models are asked, "outputs" or "both"."""
     nearest: Annotated[int, Range(3, 200, log=True)] = N_NEIGHBOURS
     encoder: str = TFIDF
 

@@ -87,10 +87,8 @@ def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
 
 @lru_cache(maxsize=8)
 def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
-    """The pairs of n seats in each round of a round-robin (circle method), as two arrays of seats.
-
-    Each pair meets once, and no seat plays twice in a round.
-    """
+    """The pairs of n seats in each round of a round-robin (circle method), as two arrays of seats. Each pair
+    meets once, and no seat plays twice in a round."""
     circle, schedule = list(range(n + n % 2)), []
     for _ in range(len(circle) - 1):
         half = len(circle) // 2
@@ -153,10 +151,8 @@ class EagleRouter:
         return ask(calls, picked)
 
     def hold_to_budget(self, budget: Budget) -> EagleRouter | None:
-        """The router within a budget; None if the budget pays for no model, or a price is unknown.
-
-        A budget in cents leaves out dearer models, because Eagle's budget is per query.
-        """
+        """The router within a budget; None if the budget pays for no model, or a price is unknown. A budget
+        in cents leaves out dearer models, because Eagle's budget is per query."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         if np.isnan(self.prices).any() or self.prices.min() > budget.amount:

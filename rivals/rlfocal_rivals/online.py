@@ -112,10 +112,7 @@ class Bandit(MethodBase):
 
 @dataclass(frozen=True)
 class Gambler:
-    """A fitted bandit: calls the model with the highest score, and returns its answer.
-
-    Ties: the alphabetically first model.
-    """
+    """A fitted bandit, which asks the model with the highest score; ties: the alphabetically first."""
 
     method: Bandit
     directions: Directions

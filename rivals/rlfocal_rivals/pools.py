@@ -269,7 +269,7 @@ class Information:
         return round(mutual_information(*self._read_votes(members)), 12)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
-        """Answers the slot that members' votes make likeliest: on train, their pattern was right most often."""
+        """Answers the slot whose pattern of members' votes was right most often on train."""
         exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
         chance = np.where(exists, self.chances(members)[_read_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
@@ -279,10 +279,8 @@ class Information:
         return Answers(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def chances(self, members: Members) -> Floats:
-        """(2^M,) P(Y = 1 | pattern), smoothed: (n right + share) / (n + 1) for a pattern of n slots.
-
-        `share` is the share of right slots among all.
-        """
+        """(2^M,) P(Y = 1 | pattern), smoothed: (n right + share) / (n + 1) for a pattern of n slots. `share`
+        is the share of right slots among all."""
         pattern, is_right = self._read_votes(members)
         seen = np.bincount(pattern, minlength=2 ** len(members))
         right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))

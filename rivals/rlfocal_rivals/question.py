@@ -39,8 +39,7 @@ class QuestionRouter(MethodBase):
 
     @abstractmethod
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
-        """The function f, fitted to the train questions' vectors (n, D) and to which models were right (n,
-        N)."""
+        """The function f, fitted to train questions' vectors (n, D) and to which models were right (n, N)."""
 
     @property
     def is_probability(self) -> bool:
@@ -153,7 +152,7 @@ class MLPRegressors(PricedRegression):
 )
 @checked
 class SupportVectors(PricedRegression):
-    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is a linear support vector regression of whether m is right."""
+    """Asks argmax_m W · f_m(e(x)) - price_m; f_m is a linear support vector regression of m's correctness."""
 
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C of scikit-learn's LinearSVR: the weight of errors, against the penalty on the weights"""
@@ -243,10 +242,8 @@ def logistic(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Carrot(MethodBase):
-    """Asks argmin_m (1 - μ) · error_m + μ · cost_m, both estimated from the question as a subclass says.
-
-    A cost is a share of the dearest model's mean cost.
-    """
+    """Asks argmin_m (1 - μ) · error_m + μ · cost_m, both estimated from the question as a subclass says. A
+    cost is a share of the dearest model's mean cost."""
 
     mu: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """μ, the weight of cost against error"""

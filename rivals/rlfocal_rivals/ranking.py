@@ -31,7 +31,7 @@ class Ranker(Protocol):
     """A ranker of candidates: its scores s_ij say how much better candidate i of a document is than j."""
 
     def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
-        """(T, C) the total Σ_j (s_ij - s_ji) of each candidate i; `candidates` (T, C) marks the slots i, j."""
+        """(T, C) each candidate's total Σ_j (s_ij - s_ji); `candidates` (T, C) marks the slots i and j."""
         ...
 
 
@@ -83,8 +83,7 @@ def mark_predictions(documents: Dataset) -> Bools:
 )
 @dataclass(frozen=True)
 class PairwiseLogLinear(MethodBase):
-    """Ranks candidates by s_ij = w · (f_i - f_j); f_i are features of the votes and log-probs for candidate
-    i.
+    """Ranks candidates by s_ij = w · (f_i - f_j); f_i are features of candidate i's votes and log-probs.
 
     w minimises the binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate, in both orders.
     """
@@ -153,10 +152,8 @@ MAX_TOKENS = 512
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """A ranker by texts: s_ij is the score of candidate i minus that of j, which an encoder reads together.
-
-    A score comes from the hidden states at <source> and at the candidate's own mark.
-    """
+    """A ranker by texts: s_ij is the score of candidate i minus that of j, which an encoder reads together. A
+    score comes from the hidden states at <source> and at the candidate's own mark."""
 
     tokenizer: Any
     encoder: Any
@@ -180,7 +177,7 @@ class PairEncoder:
         return totals
 
     def logits(self, texts: list[str]) -> Tensor:
-        """(P,) s_ij for each of P texts, in which `PAIR_MARKS` precede the question and candidates i and j."""
+        """(P,) s_ij for each of P texts, in which `PAIR_MARKS` precede question and candidates."""
         import torch
 
         batch = self.tokenizer(
@@ -202,10 +199,8 @@ class PairEncoder:
 
 
 def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
-    """A text of two candidates and their question for each of `pairs` (P, 3): document, slot i, slot j.
-
-    The question comes last, so that truncation cuts it.
-    """
+    """A text of two candidates and their question for each of `pairs` (P, 3): document, slot i, slot j. The
+    question comes last, so that truncation cuts it."""
     answers = documents.choices if documents.kind == "choices" else documents.slots
     questions = questions_of(documents)
     question, first, second = PAIR_MARKS

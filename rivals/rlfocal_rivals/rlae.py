@@ -64,10 +64,8 @@ class Rlae(MethodBase):
 
 @dataclass(frozen=True)
 class WeightedPolicy:
-    """Asks all models, and answers the slot with the highest weighted mean probability.
-
-    The weights are the softmax of the policies' mean logits.
-    """
+    """Asks all models, and answers the slot with the highest weighted mean probability. The weights are the
+    softmax of the policies' mean logits."""
 
     directions: Directions
     middle: Floats
@@ -118,7 +116,6 @@ class RlaePpo(Rlae):
 )
 @dataclass(frozen=True)
 class RlaeMappo(Rlae):
-    """RLAE with an agent per model, which sets its weight; all share a reward and a critic of the whole
-    state."""
+    """RLAE with an agent per model, which sets its weight; they share a reward and a central critic."""
 
     has_agent_per_model: ClassVar[bool] = True

@@ -58,17 +58,14 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
-    """The train documents to learn from, and those that set the threshold: every tenth, or all of fewer than
-    ten."""
+    """The documents to learn from, and every tenth, which sets the threshold; fewer than ten do both."""
     is_held_out = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
     return (train.rows(~is_held_out), train.rows(is_held_out)) if is_held_out.any() else (train, train)
 
 
 class StrengthEstimator(Protocol):
     """An estimator of the probability that the strong model alone is right, given that one model alone is.
-
-    Only its ranking of questions matters.
-    """
+    Only its ranking of questions matters."""
 
     def values(self, questions: tuple[str, ...]) -> Floats:
         """(T,) the estimate for each question."""
@@ -84,10 +81,8 @@ class BattleRouter(MethodBase):
     """Asks the strong model where the probability that it beats the weak one reaches a threshold."""
 
     strong_share: float = -1.0
-    """The share of train questions put to the strong model, which sets the threshold.
-
-    Below 0: the threshold with the best accuracy on train.
-    """
+    """The share of train questions put to the strong model, which sets the threshold. Below 0: the threshold
+    with the best accuracy on train."""
     encoder: str = TFIDF
 
     @abstractmethod
@@ -167,10 +162,8 @@ class PairRouter:
         return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
 
     def hold_to_budget(self, budget: Budget) -> PairRouter | None:
-        """The router within a budget; None if the budget does not pay for the weak model.
-
-        In cents, its threshold is the most accurate one that keeps to the budget on train.
-        """
+        """The router within a budget; None if the budget does not pay for the weak model. In cents, its
+        threshold is the most accurate one that keeps to the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         strong, weak = (self.prices[model] for model in self.pair)
@@ -284,12 +277,11 @@ class Deltas:
 )
 @checked
 class SimilarityWeightedRatings(BattleRouter):
-    """P(strong wins) is the strong model's share of battles, each weighted by its similarity to the question
-    x.
+    """P(strong wins) is the strong model's share of battles, weighted by similarity to the question x.
 
     Every train question x_i is a battle: a model that alone is right wins, and a tie counts as half a win for
-    both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With two models, weighted
-    Bradley-Terry ratings give the same.
+    both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. Weighted Bradley-Terry ratings of two
+    models give the same.
     """
 
     base: Annotated[float, Range(1.0, 1000.0, log=True)] = 10.0
@@ -326,10 +318,8 @@ class Shares:
 
 
 def battle_weights(similarity: Floats, base: float) -> Floats:
-    """(T, n) the battles' weights γ^(1 + S), where γ is `base`; each row is scaled to sum to 1.
-
-    S are cosines over the highest cosine of their row. A cosine of -inf gets weight 0.
-    """
+    """(T, n) the battles' weights γ^(1 + S), where γ is `base`; each row is scaled to sum to 1. S are cosines
+    over the highest cosine of their row. A cosine of -inf gets weight 0."""
     most = similarity.max(axis=1, keepdims=True)
     # -inf marks a question's similarity to itself, which must not count in its own ratings.
     scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)

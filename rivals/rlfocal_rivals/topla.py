@@ -200,10 +200,8 @@ class Reader:
 
 
 def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
-    """A reader that standardises log-probs by their means and standard deviations on train.
-
-    Shares of samples, the inputs for free answers, are not standardised.
-    """
+    """A reader that standardises log-probs by their means and standard deviations on train. Shares of
+    samples, the inputs for free answers, are not standardised."""
     if train.kind == "answers":
         return Reader(team, n_slots, is_log=False)
     reader = Reader(team, n_slots, is_log=True)
@@ -246,10 +244,7 @@ def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: flo
 
 def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, seed: int) -> Bools:
     """(P, N) all teams with the highest `value` that a genetic search over n models found, the smallest
-    first.
-
-    The teams that it starts from have at most `most` models on average.
-    """
+    first. The teams that it starts from have at most `most` models on average."""
     fitness_of_team = dict[tuple[bool, ...], float]()
 
     def fitness_of(teams: Bools) -> Floats:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Towers:
-    """A two-tower network: model m is right with log-odds (e P + p) · q_m + e · r + s, for a question's
-    vector e."""
+    """A two-tower network of log-odds (e P + p) · q_m + e · r + s, from questions' vectors e."""
 
     project: Floats
     """(D, d) P, the projection of a question's vector"""
@@ -271,10 +270,7 @@ def pass_messages(
     x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]
 ) -> Tensor:
     """(N, 2h) the models' nodes after messages along the visible edges (n, N) from questions' nodes x (n,
-    2h).
-
-    `right` (n, N) says which models were right.
-    """
+    2h). `right` (n, N) says which models were right."""
     import torch
 
     share = visible.to(x.dtype) / visible.sum(dim=0).clamp(min=1)
@@ -289,6 +285,6 @@ def pass_messages(
 
 
 def append_centres(e: Floats, clusters: Clusters) -> Floats:
-    """(T, 2D) questions' vectors `e` (T, D) beside the nearest centres, which are 0 where no word is known."""
+    """(T, 2D) questions' vectors (T, D) beside the nearest centres, which are 0 where no word is known."""
     centres = np.vstack([clusters.centres, np.zeros(clusters.centres.shape[1])])
     return np.hstack([e, centres[clusters.find_nearest(e).positions[:, 0]]])

@@ -141,7 +141,7 @@ def along(method: Method, data: Dataset) -> Decisions:
 
 @st.composite
 def losses(draw: st.DrawFn) -> np.ndarray:
-    """(T, N) which models were wrong: in each stretch of documents another model is good, with random flips."""
+    """(T, N) which models were wrong: another model is good in each stretch of documents."""
     n = draw(st.integers(2, 6))
     stretches = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(1, 60)), min_size=1, max_size=5))
     wrong = np.array([np.arange(n) != good for good, length in stretches for _ in range(length)])

@@ -25,7 +25,7 @@ SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
 
 
 def right_and_wrong(correct: list[list[int]]) -> Dataset:
-    """Documents with two choices, of which the first is right; `correct` (T, N) says which models choose it."""
+    """Documents whose first of two choices is right; `correct` (T, N) says which models choose it."""
     right = np.array(correct, dtype=np.bool_)
     probs = np.stack([np.where(right, 0.75, 0.25), np.where(right, 0.25, 0.75)], axis=2)
     return make_dataset(probs, np.zeros(len(right), dtype=np.int64), n_train=len(right))

@@ -91,7 +91,7 @@ def test_irt_learns_no_skill_from_shuffled_labels() -> None:
 
 
 def by_degree(seed: int, T: int = 3000) -> Dataset:
-    """The more words of the first topic a question has, the likelier m00 is right, and the less likely m01."""
+    """Documents on which m00 is likelier right, and m01 less, the more words of the first topic they have."""
     rng = np.random.default_rng(seed)
     share = rng.random(T)
     questions = [" ".join(rng.choice(WORDS[int(rng.random() > s)]) for _ in range(12)) for s in share]

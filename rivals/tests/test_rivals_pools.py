@@ -33,7 +33,7 @@ def test_mutual_information_by_hand() -> None:
 
 
 def test_mutual_information_pools_prefer_new_information() -> None:
-    """Models m00 and m01 give the same answers, 80 % of them right; m02's are right in 70 %, and m03 guesses."""
+    """Models m00 and m01 give the same answers, 80 % of them right; m02 is right in 70 %, and m03 guesses."""
     rng = np.random.default_rng(0)
     T, labels = 4000, rng.integers(0, 3, 4000)
     wrong = (labels + rng.integers(1, 3, (3, T))) % 3

@@ -1,4 +1,5 @@
-"""Tests of routers that have public code: scikit-learn, loops and hand-computed values give the same scores."""
+"""Tests of routers that have public code: scikit-learn, loops and hand-computed values give the same
+scores."""
 
 from __future__ import annotations
 

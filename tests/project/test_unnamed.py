@@ -104,15 +104,19 @@ def test_the_pool_is_log_linear_and_its_choice_the_likeliest_that_nobody_named()
     data = make_logits(7, T=300, N=4, C=5)
     train, test = find_cases(data.train, data.test)
     [policy] = make_method("log_linear").fit(data.train, [0])
-    assert test.pooled.tolist() == decide(policy, data.test).predictions.tolist()
+    assert test.pool_answers.tolist() == decide(policy, data.test).predictions.tolist()
     pool = fit_log_linear(data.train, np.ones(4, bool))
     p = softmax(np.einsum("tmc,m->tc", data.test.logprobs, pool.weights) + pool.biases, axis=1)
     for i, said in enumerate(data.test.predictions.tolist()):
         rest = [c for c in range(5) if c not in said]
-        assert test.unnamed[i] == (max(rest, key=lambda c: p[i, c]) if rest else -1)
+        assert test.unnamed_choices[i] == (max(rest, key=lambda c: p[i, c]) if rest else -1)
         label = data.test.labels[i]
         expected = (
-            POOL if test.pooled[i] == label else UNNAMED_RIGHT if test.unnamed[i] == label else NONE_RIGHT
+            POOL
+            if test.pool_answers[i] == label
+            else UNNAMED_RIGHT
+            if test.unnamed_choices[i] == label
+            else NONE_RIGHT
         )
         assert test.right[i] == expected
     assert len(train.features) == len(data.train)
@@ -138,7 +142,7 @@ def test_labels_do_not_reach_the_test_rows() -> None:
     order = np.arange(len(data.train))
     for of_test, of_blind in zip(estimate(train, test, order), estimate(train, blind, order), strict=True):
         np.testing.assert_array_equal(of_test, of_blind)
-    assert blind.pooled.tolist() == test.pooled.tolist()
+    assert blind.pool_answers.tolist() == test.pool_answers.tolist()
 
 
 def test_free_answers_have_no_unnamed_choices(place: Path) -> None:
