@@ -75,5 +75,5 @@ def make_budget(hours: float | None, n_gpus: int) -> GPUBudget | None:
     if hours is None:
         return None
     if not n_gpus:
-        raise InputError("--gpu-hours counts GPUs, and this run uses none here; leave it out")
+        raise InputError("--gpu-hours limits the use of GPUs, and this run uses none; leave it out")
     return GPUBudget(hours)

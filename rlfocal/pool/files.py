@@ -107,7 +107,7 @@ def _with_directories(entry: Any, path: Path) -> Any:
             for folder in (path.parent, Path()):
                 if (folder / given).exists():
                     raise InputError(
-                        f"{path}: {key} {given!r} is a hub id, but {folder / given} is there too; for that, "
+                        f"{path}: {key} {given!r} is a hub id, but {folder / given} exists too; for that, "
                         f"write ./{given} (from the folder of {path.name}) or its whole path, else move it"
                     )
     return own

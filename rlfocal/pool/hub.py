@@ -201,7 +201,7 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
         # Even told to stay local, hf_hub_download asks the hub first which programs to name in its requests.
         cached = try_to_load_from_cache(model.hf_repo, file, revision=model.revision)
         if not isinstance(cached, str):
-            raise LocalEntryNotFoundError(f"{file} is not in the cache")
+            raise LocalEntryNotFoundError(f"{file} is not in the hub's local cache")
         return Path(cached)
 
 

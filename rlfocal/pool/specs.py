@@ -182,7 +182,7 @@ class ModelSpec(_Value):
     @classmethod
     def _names_no_other_folder(cls, repo: str | None) -> str | None:
         if repo is not None and ".." in repo.split("/") and not repo.startswith((".", "/", "~")):
-            raise ValueError(f"{repo!r} leaves its place by ..; give a hub id or the path of a directory")
+            raise ValueError(f"{repo!r} leaves its folder by ..; give a hub id or the path of a directory")
         return repo
 
 
@@ -278,7 +278,7 @@ class Benchmark(_Value):
         if self.sampling is not None and self.kind == "choices":
             raise ValueError("sampling is only for benchmarks of kind answers; choices are scored")
         if self.comparison != "default" and self.kind == "choices":
-            raise ValueError("comparison is only for benchmarks of kind answers; choices have an index")
+            raise ValueError("comparison is only for benchmarks of kind answers; choices are indices")
         if self.unconditional and self.kind == "answers":
             raise ValueError("unconditional is only for benchmarks of kind choices; answers have no choices")
         if self.train_split is not None and self.train_docs is not None:
@@ -370,5 +370,7 @@ class PoolSpec(_Value):
         asking = tuple(b for b in named if any(b.includes_model(m.model) for m in chosen))
         if not asking:
             asked = ", ".join(b.name for b in named)
-            raise InputError(f"{asked} of pool {self.name!r} ask other models than {', '.join(models or ())}")
+            raise InputError(
+                f"pool {self.name!r} asks {asked} of other models than {', '.join(models or ())}"
+            )
         return self.model_copy(update={"models": chosen, "benchmarks": asking})

@@ -47,7 +47,7 @@ class Thresholds:
         for name, value in (("logprob", logprob), ("flipped", flipped), ("accuracy", accuracy)):
             most, kind = (inf, "nats, from 0 up") if name == "logprob" else (1, "a fraction from 0 to 1")
             if value is not None and not 0 <= value <= most:
-                raise InputError(f"drift threshold {name} {value}: give {kind}")
+                raise InputError(f"drift threshold {name} is {value}; give {kind}")
         given = {name: v for name, v in (("logprob", logprob), ("flipped", flipped)) if v is not None}
         return Thresholds(
             replace(self.full, **given),

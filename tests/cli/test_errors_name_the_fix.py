@@ -193,6 +193,6 @@ def test_ties_are_counted() -> None:
 
 
 def test_a_repository_that_leaves_its_place() -> None:
-    with pytest.raises(ValueError, match=r"leaves its place by \.\."):
+    with pytest.raises(ValueError, match=r"leaves its folder by \.\."):
         ModelSpec(model="m", hf_repo="rlfocal-lab/../../x", params_b=1)
     assert ModelSpec(model="m", hf_repo="../weights", params_b=1).hf_repo == "../weights"

@@ -49,7 +49,7 @@ def test_a_benchmark_asks_the_models_that_it_names_and_those_that_none_does(pool
     asked = {b.name: [m for m in "abcd" if b.includes_model(m)] for b in pool.benchmarks}
     assert asked == {"lab-gpqa": ["a", "c", "d"], "my-arc": ["a", "b", "c", "d"]}
     assert [b.name for b in pool.choose(["b"]).benchmarks] == ["my-arc"]
-    with pytest.raises(InputError, match="ask other models than b"):
+    with pytest.raises(InputError, match="asks lab-gpqa of other models than b"):
         pool.choose(["b"], ["lab-gpqa"])
     pool_file.write_text(text.replace("[a, b]", "[a, x]"))
     with pytest.raises(InputError, match="'x'"):

@@ -177,13 +177,13 @@ def _read_samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
     for number, logged in samples:
         if logged.metric != usual or len(kinds) > 1:
             raise InputError(
-                f"{name_row(log.path)} {number}: graded by {logged.metric or 'nothing'}, others by "
+                f"{name_row(log.path)} {number}: it is graded by {logged.metric or 'nothing'}, others by "
                 f"{usual or 'nothing'}; write the log again"
             )
         if logged.answer and logged.answer.right is None:
-            raise UnsupportedTaskError(f"{usual} between 0 and 1: neither right nor wrong")
+            raise UnsupportedTaskError(f"{usual} is between 0 and 1, neither right nor wrong")
     if usual is None and any("label" not in logged.document for _, logged in samples):
-        raise UnsupportedTaskError(f"generated texts without a grade ({', '.join(GRADE_METRICS)})")
+        raise UnsupportedTaskError(f"generated texts have no grade ({', '.join(GRADE_METRICS)})")
     return samples, filters
 
 

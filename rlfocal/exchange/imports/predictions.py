@@ -76,7 +76,7 @@ def import_predictions(
     """
     described = table if docs is None else docs
     if described is None or (docs is not None and table is not None):
-        raise InputError("give one table of documents and scores, or documents as docs and scores as scores")
+        raise InputError("give one table of documents and scores, or two tables, `docs` and `scores`")
     given = {"docs": described, "scores": described if scores is None else scores}
     titles = {
         name: Path(source).name if isinstance(source, str | Path) else "frame"

@@ -245,7 +245,7 @@ class ChatEngine:
         if not choice.tokens:
             raise UnansweredError(
                 "broken",
-                "no top_logprobs, which the service listed before; engine_args: {chat: {top_logprobs: 0}} "
+                "the service lists top_logprobs no longer; engine_args: {chat: {top_logprobs: 0}} "
                 "samples letters instead",
             )
         return logprobs_from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
@@ -358,7 +358,7 @@ class ChatEngine:
         if sorted(choice.index for choice in answer.choices) != list(range(n)):
             raise UnansweredError(
                 "broken",
-                f"{len(answer.choices)} texts where n={n} were asked for, or two of one index; set "
+                f"{len(answer.choices)} texts came where n={n} were requested, or two of one index; set "
                 "engine_args: {chat: {per_request: 1}} in the entry: each is then a request of its own",
             )
         for choice in answer.choices:

@@ -62,7 +62,7 @@ def names_of(document: Document) -> dict[str, int]:
     if not all(len(name) == 1 for name in names):  # "a" is a word, "A" names a choice
         names = [name.casefold() for name in names]
     if len(set(names)) < len(names):
-        raise InputError(f"document {document.doc_id}: two choices have one name: {', '.join(names)}")
+        raise InputError(f"document {document.doc_id}: two choices have the same name: {', '.join(names)}")
     return {name: index for index, name in enumerate(names)}
 
 
@@ -277,7 +277,9 @@ class Token(ListedToken, frozen=True):
         own = [each.logprob for each in self.top_logprobs if each.token == self.token]
         known = [] if self.logprob is None else [logprob for logprob in own if logprob is not None]
         if known and min(abs(logprob - (self.logprob or 0.0)) for logprob in known) > PROBABILITY_SLACK:
-            raise ValueError(f"{self.token!r:.20} has two log-probabilities, {self.logprob} and {known[0]}")
+            raise ValueError(
+                f"{self.token!r:.20} has different log-probabilities, {self.logprob} and {known[0]}"
+            )
         if (total := sum(each.probability for each in self.listed)) > 1 + PROBABILITY_SLACK:
             raise ValueError(f"the probabilities of the listed tokens sum to {total:.3g}")
         return self

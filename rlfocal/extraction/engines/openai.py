@@ -98,8 +98,8 @@ def completion(content: Any, n: int, prompt: Tokens) -> list[CompletionChoice]:
     if [choice.index for choice in choices] != list(range(n)):
         raise UnansweredError(
             "broken",
-            f"{len(choices)} texts where n={n} were asked for, or two of one index; serve the model with a "
-            "server that supports n, such as vLLM",
+            f"{len(choices)} texts came where n={n} were requested, or two of one index; serve the model "
+            "with a server that supports n, such as vLLM",
         )
     n_read = None if answer.usage is None else answer.usage.prompt_tokens
     if n_read is not None and n_read != len(prompt):
@@ -113,13 +113,13 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
     entries = _read_choice(content, prompt).prompt_logprobs or []
     if len(entries) != len(prompt):
         raise UnansweredError(
-            "broken", f"prompt_logprobs of {len(entries)} tokens where {len(prompt)} were sent"
+            "broken", f"prompt_logprobs came for {len(entries)} tokens where {len(prompt)} were sent"
         )
     scored = [(entry or {}).get(str(token)) for token, entry in zip(prompt[1:], entries[1:], strict=True)]
     if None in scored:
         place = scored.index(None) + 1
         raise UnansweredError(
-            "broken", f"prompt_logprobs of other tokens than were sent: at place {place}, not {prompt[place]}"
+            "broken", f"prompt_logprobs at place {place} lack the token that was sent, {prompt[place]}"
         )
     return [TokenScore(min(each.logprob, 0.0), each.rank == 1) for each in scored if each is not None]
 
@@ -133,13 +133,13 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
     # An echo may end with the one token that was generated.
     if not (len(own) in (n, n + 1) and len(logprobs.tokens) == len(tops) == len(own)):
         lengths = f"{len(own)}, {len(logprobs.tokens)} and {len(tops)}"
-        raise UnansweredError("broken", f"an echo of {lengths} tokens where {n} were sent")
+        raise UnansweredError("broken", f"the server echoed {lengths} tokens where {n} were sent")
     _check_tokens(logprobs.tokens[:n], prompt, piece)
     scores = []
     for text, logprob, top in zip(logprobs.tokens[1:n], own[1:n], tops[1:n], strict=True):
         others = {name: other for name, other in (top or {}).items() if other is not None}
         if logprob is None or abs(others.get(text, logprob) - logprob) > LOGPROB_SLACK:
-            raise UnansweredError("broken", f"an echo whose token {text!r:.40} has no log-prob, or two")
+            raise UnansweredError("broken", f"the echoed token {text!r:.40} has no log-prob, or two")
         scores.append(TokenScore(min(logprob, 0.0), bool(others) and logprob >= max(others.values())))
     return scores
 
@@ -150,7 +150,7 @@ def read_next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[Toke
     logprobs = _read_choice(content, prompt).logprobs or _CompletionLogProbs()
     if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
-            "broken", f"scores at {len(logprobs.top_logprobs)} places where one was asked about"
+            "broken", f"scores came for {len(logprobs.top_logprobs)} places where one was requested"
         )
     [listed], [drawn] = logprobs.top_logprobs, logprobs.tokens
     scores = [
@@ -182,7 +182,7 @@ def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], 
         if place and not is_part and text.strip(" ▁Ġ") != expected.strip(" ▁Ġ"):
             raise UnansweredError(
                 "broken",
-                f"an echo of other tokens: at place {place} {text!r:.40}, where {expected!r:.40} was sent",
+                f"the server echoed {text!r:.40} at place {place}, where {expected!r:.40} was sent",
             )
 
 

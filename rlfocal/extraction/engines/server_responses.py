@@ -115,7 +115,7 @@ def good_answer(status: int, headers: Mapping[str, str], content: bytes, address
             f"what answers at {address} is no OpenAI-compatible server but a web page: check base_url, which "
             "often ends in /v1"
         )
-    raise UnansweredError("broken", f"an answer that is no JSON object: {content[:80]!r}")
+    raise UnansweredError("broken", f"the server's answer is no JSON object: {content[:80]!r}")
 
 
 def end_of(finish_reason: str | None) -> str:
@@ -164,7 +164,7 @@ def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -
     if status >= 500:
         raise PassingError(words, pause=pause, is_fault=True)
     kind = "failed" if status == 200 else "refused"
-    raise UnansweredError(kind, f"answered{how}: {complaint.words}", is_free=is_free)
+    raise UnansweredError(kind, f"the server answered{how}: {complaint.words}", is_free=is_free)
 
 
 def _read_complaint(content: Any, status: int) -> _Complaint | None:

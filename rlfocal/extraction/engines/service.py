@@ -135,11 +135,11 @@ class Service:
                 is_late = monotonic() + pause > begun + patience
                 is_fault = error.is_fault or (error.is_slow and self._answered_at > begun)
                 if is_fault and (is_late or tries >= MAX_TRIES):
-                    raise UnansweredError("failed", f"{tries} times: {error}") from error
+                    raise UnansweredError("failed", f"the request failed {tries} times: {error}") from error
                 if is_late:
                     raise HopelessError(f"{error} (asked {tries} times)") from error
                 if self._over.wait(pause):
-                    raise HopelessError("another request failed for good") from error
+                    raise HopelessError("another request failed, and no retry can help") from error
 
     def ask_each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
         """Calls `ask` for all items, up to `at_once` concurrently, and returns the results in order. The
@@ -172,7 +172,7 @@ class Service:
                     body += chunk
                     if len(body) > MAX_RESPONSE_BYTES:
                         raise UnansweredError(
-                            "broken", f"an answer of more than {MAX_RESPONSE_BYTES // 2**20} MB"
+                            "broken", f"the answer has more than {MAX_RESPONSE_BYTES // 2**20} MB"
                         )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if _is_certificate(error):
@@ -196,7 +196,7 @@ class Service:
             ) from error
         except httpx.DecodingError as error:
             raise UnansweredError(
-                "broken", f"an answer that cannot be decoded ({describe_error(error)})"
+                "broken", f"the answer cannot be decoded ({describe_error(error)})"
             ) from error
         answer = good_answer(response.status_code, response.headers, bytes(body), self.address)
         return {"cached": True, **answer} if is_cached(response.headers) else answer
@@ -226,7 +226,7 @@ def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
         return kind(**spec.engine_args.get(backend, {}))
     except TypeError as error:
         names = ", ".join(vars(kind)["__dataclass_fields__"])
-        raise InputError(f"model {spec.model!r}: engine_args.{backend} knows {names} ({error})") from None
+        raise InputError(f"model {spec.model!r}: engine_args.{backend} takes {names} ({error})") from None
 
 
 def _is_certificate(error: BaseException) -> bool:

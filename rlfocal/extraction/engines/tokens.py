@@ -85,7 +85,7 @@ class PromptEncoder:
     def _check_known(self, document: Document, *texts: Tokens) -> None:
         """Raises InputError for a text without tokens, and for a token id outside the model's vocabulary."""
         if not all(texts):
-            raise InputError(f"document {document.doc_id}: choice {texts.index(())} tokenizes to nothing")
+            raise InputError(f"document {document.doc_id}: choice {texts.index(())} has no tokens")
         highest = max(map(max, texts), default=0)
         if self._vocabulary is not None and highest >= self._vocabulary:
             token = self._tokenizer.convert_ids_to_tokens(highest)

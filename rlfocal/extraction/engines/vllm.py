@@ -356,7 +356,7 @@ def start(
 
         torch.set_num_threads(threads)
     if cpu and quantised.multiplies_int8 and not multiplies_int8_exactly():
-        raise ValueError("it multiplies 8-bit integers wrongly on a CPU without VNNI instructions")
+        raise ValueError("vLLM multiplies 8-bit integers wrongly on a CPU without VNNI instructions")
     if cpu and "speculative_config" not in arguments:
         arguments = {"logits_processors": [FORCING_PROCESSOR], **arguments}
     arguments = {

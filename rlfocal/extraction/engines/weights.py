@@ -41,7 +41,7 @@ def reading_weights(source: str) -> Iterator[None]:
         ) from error
     except ImportError as error:  # of the repository's own code
         raise InputError(
-            f"the weights of {source} need a package that is not here: {describe_error(error)}"
+            f"the weights of {source} need a package that is not installed: {describe_error(error)}"
         ) from error
     except (SafetensorError, EOFError, OSError) as error:
         # transformers' and the hub's own errors say what is missing.

@@ -40,7 +40,7 @@ class StoppedError(RunError):
 def check_not_stopped() -> None:
     """Raises StoppedError if this process was told to stop. A job calls it between two pieces of work."""
     if _is_to_stop.is_set():
-        raise StoppedError("it was asked to stop")
+        raise StoppedError("the process was told to stop")
 
 
 class _JobEnd(str):

@@ -93,7 +93,7 @@ class Extraction:
         if engine.slower is not None:
             says = f"{engine.slower} ({self._describe_slower_hours(engine)})"
             if self.stop_if_slower:
-                raise HopelessError(f"it {says}, and --stop-if-slower is given")
+                raise HopelessError(f"the engine {says}, and --stop-if-slower is given")
             print(f"slower: {self.model} {says}", file=sys.stderr, flush=True)
         return engine
 

@@ -117,7 +117,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
                 shown = line[:60].decode("utf-8", "replace").strip()
                 raise InputError(
                     f"{path}, line {number}: not valid JSON ({error}): {shown}; write the log again, "
-                    "or take the line out of every model's"
+                    "or remove this line from every model's log"
                 ) from None
             if not isinstance(row, dict):
                 raise InputError(f"{path}, line {number}: not a JSON object: {str(row)[:60]}")

@@ -137,7 +137,7 @@ def _read_parts(folder: Path) -> pa.Table:
     try:
         return pa.concat_tables(map(parquet_columns, parts), promote_options="default")
     except pa.ArrowException as error:
-        raise InputError(f"{folder}: its files have other columns: {first_line(error)}") from None
+        raise InputError(f"{folder}: its files differ in their columns: {first_line(error)}") from None
 
 
 def type_columns(
