@@ -231,9 +231,9 @@ def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | St
             ["services changed", *swapped, *ask_anew(summary.changed, request.pool, request.location)]
         )
         return Completed(name=DRIFTED_STATE, message=message, data=summary)
-    if summary.drift is None or not summary.drift.beyond:
+    if summary.drift is None or not summary.drift.exceeded_limits:
         return summary
-    places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]
+    places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.exceeded_limits]
     message = " · ".join([headline(summary.drift), *places[:5], *(["..."] if len(places) > 5 else [])])
     return Completed(name=DRIFTED_STATE, message=message, data=summary)
 

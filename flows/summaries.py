@@ -145,7 +145,7 @@ def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationReq
     return Summary(
         pool=pool.name,
         extracted=0,
-        present=sum(len(plan.covered) for plan in plans),
+        present=sum(len(plan.present_partitions) for plan in plans),
         evaluations=read_runs(warehouse, kept["runs"]),
         report=report,
         gaps=(),

@@ -234,7 +234,7 @@ MUTANTS = (
         "extraction/test_unconditional.py::test_each_text_is_asked_once_after_nothing"),
     Mutant("unconditional: another choice's", "rlfocal/extraction/rows.py",
         "continuations[doc_id][choice]", "continuations[doc_id][choice - 1]", OWN_CHOICES),
-    Mutant("probes: answers of other settings are taken over", "rlfocal/extraction/running/kept.py",
+    Mutant("probes: answers of other settings are taken over", "rlfocal/extraction/running/stored_answers.py",
         'json.loads(stored["settings"]) == settings', "True",
         PROBING + "test_the_newest_probe_of_the_same_engine_counts"),
     Mutant("probes: documents are asked again", "rlfocal/extraction/running/probing.py",

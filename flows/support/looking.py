@@ -58,7 +58,9 @@ def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
         if not have_answers_changed(warehouse, since):
             return None, now
         drift = drift_since(warehouse, since)
-    if drift.beyond or any(partition.change == "removed" for partition in drift.difference.partitions):
+    if drift.exceeded_limits or any(
+        partition.change == "removed" for partition in drift.difference.partitions
+    ):
         lines = [
             headline(drift),
             "",

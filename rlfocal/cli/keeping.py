@@ -347,7 +347,7 @@ def diff(
             Console().print(table(drift))
         typer.echo("".join(f"{line}\n" for line in upgrades(drift)), nl=False)
 
-    is_failure = fail and bool(drift.beyond)
+    is_failure = fail and bool(drift.exceeded_limits)
     show_result(drift_as_json(drift), show, as_json=as_json, is_failure=is_failure)
 
 

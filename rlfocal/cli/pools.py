@@ -89,7 +89,7 @@ def regenerate(
             typer.echo(f"report: {summary.report}")
         if summary.changed:
             Console().print(recheck_table(summary.changed))
-        if summary.drift and summary.drift.beyond:
+        if summary.drift and summary.drift.exceeded_limits:
             typer.echo(headline(summary.drift))
             Console().print(table(summary.drift, MAX_ROWS_LISTED))
     if summary.gaps:

@@ -26,22 +26,22 @@ class GPUBudget:
         )
         self._seconds = 3600 * hours
         self._clock = clock
-        self._used = 0.0
-        self._since: dict[str, tuple[float, int]] = {}
+        self._used_seconds = 0.0
+        self._starts: dict[str, tuple[float, int]] = {}
         self._is_ending = False
         self._lock = Lock()
 
     def begin(self, model: str, gpus: int) -> None:
         """Notes that the model holds this many GPUs from now on. A second call for a model has no effect."""
         with self._lock:
-            self._since.setdefault(model, (self._clock(), gpus))
+            self._starts.setdefault(model, (self._clock(), gpus))
 
     def end(self, model: str) -> None:
         """Notes that the model has given its GPUs back."""
         with self._lock:
-            if model in self._since:
-                since, gpus = self._since.pop(model)
-                self._used += gpus * (self._clock() - since)
+            if model in self._starts:
+                since, gpus = self._starts.pop(model)
+                self._used_seconds += gpus * (self._clock() - since)
 
     @property
     def hours(self) -> float:
@@ -54,7 +54,7 @@ class GPUBudget:
         """Whether models must finish the documents that they are working on, and no other model may begin.
         Once true, it stays true."""
         with self._lock:
-            active = sum(gpus for _, gpus in self._since.values())
+            active = sum(gpus for _, gpus in self._starts.values())
             left = self._seconds - self._count_seconds()
             self._is_ending |= left <= min(SHARE_TO_STOP * self._seconds, SECONDS_TO_STOP * active)
             return self._is_ending
@@ -67,7 +67,7 @@ class GPUBudget:
 
     def _count_seconds(self) -> float:
         now = self._clock()
-        return self._used + sum(gpus * (now - since) for since, gpus in self._since.values())
+        return self._used_seconds + sum(gpus * (now - since) for since, gpus in self._starts.values())
 
 
 def make_budget(hours: float | None, n_gpus: int) -> GPUBudget | None:

@@ -347,8 +347,8 @@ class Placement:
         self._widths = widths
         self._is_ready = is_ready
         self.budget = budget
-        self._used: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._foreign_mib: dict[str, int] = {}
+        self._reported_keys: set[str] = set()
         self._blocked_since: float | None = None
         self._waiting_since: float | None = None
         self._next_look = 0.0
@@ -368,9 +368,9 @@ class Placement:
                 if self._waiting_since is not None and now - self._waiting_since > PATIENCE_SECONDS:
                     self._report_once("leases", "waiting for GPUs: other runs of rlfocal hold them")
                 return None
-            self._used = find_foreign_use(free)
+            self._foreign_mib = find_foreign_use(free)
             self._report_use()
-            unused = [device for device in free if device.uuid not in self._used]
+            unused = [device for device in free if device.uuid not in self._foreign_mib]
             if (job := self._find_first_fit(waiting, len(unused))) is not None:
                 self._blocked_since = self._waiting_since = None
                 if self.budget is not None:
@@ -398,7 +398,7 @@ class Placement:
             return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}
         needs = {job: count_noun(self._widths[job], "GPU") for job in waiting}
         if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE_SECONDS:
-            used = ", ".join(device.name for device in self._devices if device.uuid in self._used)
+            used = ", ".join(device.name for device in self._devices if device.uuid in self._foreign_mib)
             why = f"but other processes use {used}; stop what uses them"
             return {job: f"it needs {n}, {why}" for job, n in needs.items()}
         few = f"but only {len(self._devices)} may be used here"
@@ -410,11 +410,11 @@ class Placement:
         return next((job for job in waiting if self._widths[job] <= n_free), None)
 
     def _report_use(self) -> None:
-        for device in (device for device in self._devices if device.uuid in self._used):
-            used = f"{self._used[device.uuid]:,} MiB of it (more than {FREE_MIB:,})"
+        for device in (device for device in self._devices if device.uuid in self._foreign_mib):
+            used = f"{self._foreign_mib[device.uuid]:,} MiB of it (more than {FREE_MIB:,})"
             self._report_once(device.uuid, f"skipping GPU {device.name}: other processes use {used}")
 
     def _report_once(self, key: str, message: str) -> None:
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._reported_keys:
+            self._reported_keys.add(key)
             _log.warning(message)

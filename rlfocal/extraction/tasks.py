@@ -54,7 +54,7 @@ class TaskDocuments:
     """Whether each choice is also scored after an empty prompt."""
     thinking: ThinkingSpec | None = None
     """The settings of thinking before answers, unless a model's entry has its own; None for no thinking."""
-    others: frozenset[str] = frozenset()
+    excluded_models: frozenset[str] = frozenset()
     """The names of the pool's models that are not asked this task."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Rows of the tables `benchmarks` and `tasks`, by the table's name."""
@@ -64,7 +64,7 @@ class TaskDocuments:
     """The rule by which an answer is compared with the gold answer."""
 
     def includes_model(self, model: str) -> bool:
-        return model not in self.others
+        return model not in self.excluded_models
 
 
 def load_tasks(
@@ -158,7 +158,7 @@ def _make_task_documents(
         confidential=benchmark.confidential,
         unconditional=benchmark.unconditional,
         thinking=benchmark.thinking,
-        others=benchmark.others,
+        excluded_models=benchmark.excluded_models,
         facts={
             "benchmarks": benchmark.model_dump(include={"kind", "category", "licence"})
             | {"benchmark": benchmark.name, "comparison": benchmark.comparison if is_answers else None},

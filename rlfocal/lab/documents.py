@@ -20,7 +20,7 @@ def all_tasks() -> list[Task]:
 
 def test_questions(task: Task) -> list[Question]:
     """The task's documents in order. They are always the same, and no two are about the same thing."""
-    return _draw_documents(task, task.size + task.further)
+    return _draw_documents(task, task.size + task.extra_documents)
 
 
 def _draw_documents(task: Task, n: int) -> list[Question]:
@@ -36,7 +36,7 @@ def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Ques
     """Yields endless questions answered by `beliefs`, none of which repeats the task's first `size`
     documents.
 
-    The shipped weights depend on these questions, so the `further` documents are not avoided. A task with
+    The shipped weights depend on these questions, so the `extra_documents` are not avoided. A task with
     such documents has so many possible questions that a model met two of them at most.
     """
     held_out = {question.prompt for question in _draw_documents(task, task.size)}

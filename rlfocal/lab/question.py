@@ -53,7 +53,7 @@ class Task:
 
     Test questions are drawn from `truth`, a model's training questions from its own beliefs. `bijective`
     facts keep their set of values when some are mistaken. `memory` facts can also be missing from the
-    beliefs. Training avoids the first `size` test questions; `further` test questions come after them.
+    beliefs. Training avoids the first `size` test questions; `extra_documents` more come after them.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Task:
     draw: Callable[[Random, Facts], Question]
     bijective: bool = False
     memory: bool = False
-    further: int = 0
+    extra_documents: int = 0
 
 
 def multiple_choice(

@@ -47,10 +47,10 @@ class PairedAnswers:
         return cls(data.models, data.predictions, data.labels, has_several)
 
     @property
-    def wrong(self) -> Bools:
+    def errors(self) -> Bools:
         """Whether each model is wrong on each document: (T, N)."""
-        wrong: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
-        return wrong
+        errors: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
+        return errors
 
 
 COPY_CONFIDENCE = 0.999
@@ -105,7 +105,7 @@ def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Commo
     counted: dict[Pair, CommonErrors] = {}
     for answers in benchmarks:
         kept = answers.has_several_wrong
-        wrong, predictions = answers.wrong[kept], answers.predictions[kept]
+        wrong, predictions = answers.errors[kept], answers.predictions[kept]
         for a, b in combinations(range(len(answers.models)), 2):
             both = wrong[:, a] & wrong[:, b]
             same = both & (predictions[:, a] == predictions[:, b]) & (predictions[:, a] >= 0)

@@ -114,7 +114,7 @@ class Chooser:
     probe_id: str
     benchmarks: tuple[str, ...]
     members: tuple[str, ...]
-    until: tuple[int, ...] | None
+    document_totals: tuple[int, ...] | None
     """The number of documents to ask of each benchmark in all; None to ask until the verdict is clear."""
 
     @cached_property
@@ -131,14 +131,14 @@ class Chooser:
 
     def __call__(self, warehouse: Warehouse) -> Batch:
         judged = self.judge(warehouse)
-        if self.until is None and any(verdict == "join" for _, verdict in judged):
+        if self.document_totals is None and any(verdict == "join" for _, verdict in judged):
             return {}
         batch: dict[Place, Mapping[int, float]] = {}
         for number, (design, (n, verdict)) in enumerate(zip(self.designs(warehouse), judged, strict=True)):
             data = design.dataset
-            looks = plan_looks(len(data)) if self.until is None else (self.until[number],)
+            looks = plan_looks(len(data)) if self.document_totals is None else (self.document_totals[number],)
             left = [look for look in looks if look > n]
-            if not left or (self.until is None and verdict != "unclear"):
+            if not left or (self.document_totals is None and verdict != "unclear"):
                 continue
             batch |= draw_batch(data, design.strata, left[0])
         return batch
@@ -194,12 +194,16 @@ def probe_newcomer(
             )
         chooser = Chooser(_identify(spec, engine), names, members, None)
         if n is not None:
-            chooser = replace(chooser, until=_plan(opened, chooser, n))
+            chooser = replace(chooser, document_totals=_plan(opened, chooser, n))
         sizes = opened.rows(
             "SELECT count(*) FROM docs WHERE list_contains(?, benchmark) GROUP BY benchmark", [list(names)]
         )
         limit = limit_of_others(opened, pool_spec, members)
-    most = sum(plan_looks(size)[-1] for (size,) in sizes) if chooser.until is None else sum(chooser.until)
+    most = (
+        sum(plan_looks(size)[-1] for (size,) in sizes)
+        if chooser.document_totals is None
+        else sum(chooser.document_totals)
+    )
     started = datetime.now(UTC)
     asked = ask_documents(
         warehouse,

@@ -262,16 +262,16 @@ class Benchmark(_Value):
         description="documents of the official train split; default: the first 80 % of each task",
     )
 
-    _others: frozenset[str] = PrivateAttr(frozenset())
+    _excluded_models: frozenset[str] = PrivateAttr(frozenset())
 
     @property
-    def others(self) -> frozenset[str]:
+    def excluded_models(self) -> frozenset[str]:
         """The models that are not asked, because only other benchmarks of the pool list them."""
-        return self._others
+        return self._excluded_models
 
     def includes_model(self, model: str) -> bool:
         """Whether this model is asked. It may be in the pool or new to it."""
-        return model not in self.others
+        return model not in self.excluded_models
 
     @model_validator(mode="after")
     def _consistent(self) -> Benchmark:
@@ -330,7 +330,7 @@ class PoolSpec(_Value):
         for benchmark in self.benchmarks:
             for name in lists[benchmark.name] - {*models}:
                 raise ValueError(str(unknown_name("model", name, models, f"benchmark {benchmark.name!r}")))
-            benchmark._others = named - lists[benchmark.name] if benchmark.models else frozenset()
+            benchmark._excluded_models = named - lists[benchmark.name] if benchmark.models else frozenset()
         return self
 
     def count_tasks(self, model: str) -> int:

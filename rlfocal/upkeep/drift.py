@@ -63,18 +63,18 @@ class Drift:
     removed or relabelled never counts as drifted."""
 
     difference: SnapshotDifference
-    beyond: dict[PartitionKey, tuple[str, ...]]
+    exceeded_limits: dict[PartitionKey, tuple[str, ...]]
     """The exceeded limits of each drifted partition: logprobs, texts, flipped, accuracy, or rewritten."""
 
     @property
-    def compared(self) -> list[PartitionDifference]:
+    def compared_partitions(self) -> list[PartitionDifference]:
         """The changed partitions with documents in both snapshots, the drifted ones first."""
         shared = [
             partition
             for partition in self.difference.partitions
-            if partition.n_shared or partition.key in self.beyond
+            if partition.n_shared or partition.key in self.exceeded_limits
         ]
-        return sorted(shared, key=lambda partition: partition.key not in self.beyond)
+        return sorted(shared, key=lambda partition: partition.key not in self.exceeded_limits)
 
 
 def drift_between(
@@ -166,7 +166,7 @@ def headline(drift: Drift) -> str:
     return (
         f"snapshot {difference.before} to {difference.after}: "
         f"{', '.join([*counts, f'{difference.unchanged:,} the same'])}; "
-        f"answers of {count_noun(moved, 'partition')} moved, {len(drift.beyond):,} beyond the limits"
+        f"answers of {count_noun(moved, 'partition')} moved, {len(drift.exceeded_limits):,} beyond the limits"
     )
 
 
@@ -178,13 +178,13 @@ def table(drift: Drift, most: int | None = None) -> Table:
     """
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
-    compared = drift.compared
+    compared = drift.compared_partitions
     shown_apart, others = {partition.key for partition in compared}, defaultdict(list)
     for partition in drift.difference.partitions:
         if partition.key not in shown_apart:
             others[partition.benchmark, partition.change].append(partition)
     for partition in compared[:most]:
-        beyond = ", ".join(drift.beyond.get(partition.key, ()))
+        beyond = ", ".join(drift.exceeded_limits.get(partition.key, ()))
         shown.add(
             f"{partition.model} on {partition.benchmark}/{partition.task}",
             *_moves(partition),
@@ -212,7 +212,7 @@ def upgrades(drift: Drift) -> list[str]:
             change = f"{name}: {was} → {now}"
             changes[change] += 1
             # Older rows do not say what made them.
-            if name in HARDWARE_FACTS and None not in (was, now) and partition.key in drift.beyond:
+            if name in HARDWARE_FACTS and None not in (was, now) and partition.key in drift.exceeded_limits:
                 causes.add(change)
     listed = sorted(changes.most_common(), key=lambda each: each[0] not in causes)
     return [
@@ -226,10 +226,10 @@ def as_json(drift: Drift) -> dict[str, Any]:
     partitions = [
         asdict(partition)
         | {"logprobs": _logprob_fields(partition), "texts": partition.texts and partition.texts._asdict()}
-        | {"beyond": drift.beyond.get(partition.key, ())}
+        | {"beyond": drift.exceeded_limits.get(partition.key, ())}
         for partition in drift.difference.partitions
     ]
-    return vars(drift.difference) | {"partitions": partitions, "drifted": len(drift.beyond)}
+    return vars(drift.difference) | {"partitions": partitions, "drifted": len(drift.exceeded_limits)}
 
 
 def _logprob_fields(partition: PartitionDifference) -> dict[str, Any] | None:

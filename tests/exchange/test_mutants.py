@@ -64,7 +64,7 @@ TABLES: dict[str, dict[str, list[Row]]] = {
 
 def rows_of(checked: CheckedRows) -> Read | None:
     """What was read; None where a log was left out."""
-    if checked.source.left:
+    if checked.source.omissions:
         return None
     found: Read = {}
     for kind, table in (("doc", "docs"), ("score", "scores")):

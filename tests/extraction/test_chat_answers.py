@@ -363,7 +363,7 @@ def test_a_limit_is_passed_by_one_request_at_most_however_bills_grow(growth: str
     assert spent(tmp_path) == pytest.approx(sum(billed))
 
 
-def test_a_limit_far_away_lets_requests_be_under_way_at_once(tmp_path: Path) -> None:
+def test_a_limit_far_away_lets_requests_be_open_bills_at_once(tmp_path: Path) -> None:
     at_once: list[int] = []
     under_way, lock = [0], Lock()
 
@@ -434,10 +434,10 @@ def test_reasoning_that_max_tokens_cut_in_the_text_is_no_answer(tmp_path: Path) 
 def pay(book: Payments, most: float, cents: float, key: str = "key", worst: float = 0.0) -> None:
     with book.open_bill(most, worst) as bill:
         bill.pay(cents)
-        bill.kept = key, "yes"
+        bill.stored_answer = key, "yes"
 
 
-def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
+def test_what_is_open_bills_counts_in_full(tmp_path: Path) -> None:
     book = Payments(tmp_path / "p", "m", 10, "one")
     begun = book.open_bill(6)
     begun.__enter__()
@@ -459,7 +459,7 @@ def test_a_request_waits_for_those_that_may_turn_out_cheaper(tmp_path: Path) -> 
             with book.open_bill(4) as bill:
                 highest.append(book.spent)
                 bill.pay(1)
-                bill.kept = f"{number}", "yes"
+                bill.stored_answer = f"{number}", "yes"
         except HopelessError:
             return False
         return True

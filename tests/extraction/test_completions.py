@@ -242,7 +242,7 @@ def believed(content: Any) -> list[float | None]:
     belief = logprobs_from_tokens(choice.tokens, NAMES)
     if not choice.tokens or belief.covered_mass < MIN_COVERED_MASS or choice.unanswered:
         raise UnansweredError("unclear", "as the engine says")
-    listed = {each.token for each in choice.tokens[0].listed if each.probability}
+    listed = {each.token for each in choice.tokens[0].candidates if each.probability}
     return [
         lp if name in listed and lp > math.log(2 * MIN_SHARE) else None
         for name, lp in zip(NAMES, belief.logprobs, strict=True)

@@ -61,11 +61,14 @@ class CachedModel:
         self.cache |= {prompt[:end] for end in range(self.block, len(prompt) + 1, self.block)}
         self.read += len(prompt) - cached
         self.asked += 1
-        self.rows += 1 if request.targets else len(request.forced) or len(prompt) - cached
+        self.rows += 1 if request.targets else len(request.continuation) or len(prompt) - cached
         if request.targets:
             return [logprob(prompt, token) for token in request.targets]
-        if request.forced:
-            return [logprob(prompt + request.forced[:i], token) for i, token in enumerate(request.forced)]
+        if request.continuation:
+            return [
+                logprob(prompt + request.continuation[:i], token)
+                for i, token in enumerate(request.continuation)
+            ]
         return [
             logprob(prompt[:i], prompt[i]) if i > cached else None for i in range(request.start, len(prompt))
         ]
@@ -108,8 +111,8 @@ def test_single_tokens_take_one_request_a_question(tails: tuple[Tokens, ...], re
     [
         (Abilities(), 23 + 6 + 5),
         (ABLE, 1 + 7 + 6),
-        (ABLE._replace(forced=2), 1 + 7 + 2),
-        (ABLE._replace(forced=3), 1 + 3 + 2),
+        (ABLE._replace(max_forced_tokens=2), 1 + 7 + 2),
+        (ABLE._replace(max_forced_tokens=3), 1 + 3 + 2),
     ],
 )
 def test_contexts_are_read_without_their_tokens_log_probs(able: Abilities, rows: int) -> None:
@@ -157,7 +160,7 @@ def test_a_continuation_that_vllm_did_not_follow_is_unknown() -> None:
         logprobs = [{token: Entry(-float(i), i + 1)} for i, token in enumerate(said)]
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(said), logprobs=logprobs)])
 
-    request = Request((5, 6), 2, forced=(7, 8))
+    request = Request((5, 6), 2, continuation=(7, 8))
     assert read_output(request, output(7, 8)) == [TokenScore(-0.0, True), TokenScore(-1.0, False)]
     assert read_output(request, output(7, 9)) == [None, None]
     assert read_output(request, output(7)) == [None, None]

@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running.events import ExtractedPartition, Failure, explain
-from rlfocal.extraction.running.kept import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.stored_answers import Shard, Shards, discard, identity, shard_folder
 from warehouse import Warehouse, open_warehouse
 from warehouse.errors import RunError
 from warehouse.limits import DiskFullError

@@ -178,7 +178,7 @@ def test_documents_that_a_class_reads_otherwise_are_refused(tmp_path: Path) -> N
     odd = replace(task, documents=(*task.documents[:3], replace(task.documents[3], context="a zyx")))
     [found] = find_missing([spec], [odd], "hf", {})
     assert not found.jobs
-    assert "the class Lower" in found.refused[0].reason
+    assert "the class Lower" in found.refusals[0].reason
 
 
 def committed(fingerprint: str, transformers: str | None = None) -> PartitionRecord:
@@ -199,13 +199,13 @@ def test_rows_of_a_wrong_tokenizer_do_not_count(tmp_path: Path, sentencepiece: P
         older = before.jobs[0].fingerprint
         assert older != job.fingerprint
         [found] = find_missing([spec], [task], "hf", {key: committed(older)})
-        assert bool(found.covered) == is_right
+        assert bool(found.present_partitions) == is_right
         [found] = find_missing([spec], [task], "hf", {key: committed(older + UNCONDITIONAL_SUFFIX)})
-        assert bool(found.covered) == is_right
+        assert bool(found.present_partitions) == is_right
         [found] = find_missing([spec], [task], "hf", {key: committed(older, "5.0.0")})
         assert found.jobs
         [found] = find_missing([spec], [task], "hf", {key: committed(job.fingerprint, "5.0.0")})
-        assert found.covered
+        assert found.present_partitions
 
 
 @pytest.mark.slow

@@ -127,9 +127,9 @@ def test_short_choices_are_decoded_and_long_ones_read(
     scores = assert_all_agree(engines, prompts(3, choices=(" yes", " the lazy dog", long)))
     [lengths] = {tuple(len(s.token_ids) for s in row) for row in scores}
     assert lengths[:2] == (1, 3)
-    assert sorted(len(r.forced) for r in asked if r.forced) == [3] * 3
+    assert sorted(len(r.continuation) for r in asked if r.continuation) == [3] * 3
     assert [len(r.targets) for r in asked if r.targets] == [2] * 3
-    read = [r for r in asked if not r.forced and not r.targets]
+    read = [r for r in asked if not r.continuation and not r.targets]
     assert [len(r.prompt) - r.start for r in read] == [lengths[2] - 1] * 3
 
 
@@ -147,7 +147,9 @@ def test_decoding_goes_on_where_memory_runs_out(engines: Engines, monkeypatch: p
         return preempt(*args, **options)
 
     monkeypatch.setattr(scheduler, "_preempt_request", count)
-    monkeypatch.setattr(engines.vllm, "_forced", 99)  # long enough for every request to need a block more
+    monkeypatch.setattr(
+        engines.vllm, "_max_forced_tokens", 99
+    )  # long enough for every request to need a block more
     choices = tuple(f" {word}" + " the quick brown fox" * 8 for word in ("yes", "no", "maybe"))
     documents = [replace(d, context="x" * 20 * d.doc_id + d.context) for d in prompts(12, choices)]
     try:
@@ -175,7 +177,7 @@ def test_without_its_features_the_engine_asks_as_lm_eval_does(engines: Engines) 
 
     plain = VLLMEngine(engines.vllm._llm, tiny_tokenizer(words=2000))
     plain._next_tokens = plain._reuse = False
-    plain._forced = 0
+    plain._max_forced_tokens = 0
     documents = prompts(6, choices=("yes", " lazy dog", " dog"))
     assert_alike(plain.score(documents), engines.vllm.score(documents))
 

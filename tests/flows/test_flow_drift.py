@@ -89,7 +89,7 @@ def test_promises_and_drift_are_looked_at_whoever_changed_the_answers(prefect: N
     save_model(tmp_path / "llama", "llama", seed=1)
     killed_after_its_commits(tmp_path / "killed.py", asked)
     with open_warehouse(asked["warehouse"]) as warehouse:
-        assert len(drift_since(warehouse, before).beyond) == 2
+        assert len(drift_since(warehouse, before).exceeded_limits) == 2
         assert [one.state for one in stored_promises(warehouse)] == ["not tested"]
 
     broken: Any = regenerate(**asked, return_state=True)
@@ -97,7 +97,7 @@ def test_promises_and_drift_are_looked_at_whoever_changed_the_answers(prefect: N
     assert "soft_vote on tiny" in str(broken.message)
     summary: Any = broken.result()
     assert (summary.extracted, len(summary.withdrawn)) == (0, 1)
-    assert {(key.model, key.benchmark) for key in summary.drift.beyond} == {("llama", "tiny")}
+    assert {(key.model, key.benchmark) for key in summary.drift.exceeded_limits} == {("llama", "tiny")}
     assert run_ids(summary).isdisjoint(run_ids(first.result())), "all is trained anew on the new answers"
     assert events("Withdrawn", 1) == 1
     pages = shown_pages()
@@ -117,7 +117,7 @@ def test_promises_and_drift_are_looked_at_whoever_changed_the_answers(prefect: N
     drifted: Any = regenerate(**asked, return_state=True)
     assert (drifted.name, drifted.is_completed()) == ("Drifted", True)
     assert "gpt2 on tiny/plain" in str(drifted.message)
-    assert {key.model for key in drifted.result().drift.beyond} == {"gpt2"}
+    assert {key.model for key in drifted.result().drift.exceeded_limits} == {"gpt2"}
     assert events("Drifted", 1) == 1
 
 

@@ -40,7 +40,9 @@ each_choice_task = pytest.mark.parametrize("task", CHOICE_TASKS, ids=lambda task
 def test_documents_are_always_the_same_and_all_different(task: Task) -> None:
     questions = test_questions(task)
     assert questions == test_questions(task)
-    assert len({question.prompt for question in questions}) == len(questions) == task.size + task.further
+    assert (
+        len({question.prompt for question in questions}) == len(questions) == task.size + task.extra_documents
+    )
 
 
 @each_task
@@ -54,7 +56,7 @@ def test_training_never_sees_a_test_question(task: Task) -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
 def test_a_shipped_model_met_two_further_documents_of_a_task_at_most(recipe: Recipe) -> None:
     weights, beliefs = recipe.weights(), recipe.beliefs(0)
-    for task in (task for task in TASKS if task.further):
+    for task in (task for task in TASKS if task.extra_documents):
         n = round(recipe.questions * weights[task.name] / sum(weights.values()))
         lessons = training_questions(task, beliefs[task.name], Random(f"0 {recipe.model} {task.name}"))
         taught = {question.prompt for question in islice(lessons, n)}

@@ -69,7 +69,7 @@ def moves(drift: Drift) -> list[PartitionDifference]:
 
 
 def beyond(drift: Drift) -> list[PartitionDifference]:
-    return [one for one in drift.difference.partitions if one.key in drift.beyond]
+    return [one for one in drift.difference.partitions if one.key in drift.exceeded_limits]
 
 
 def changes(drift: Drift) -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def test_beyond_against_numpy(warehouse: Warehouse) -> None:
     [row] = beyond(drift)
     assert row.logprobs is not None
     assert row.logprobs.n_beyond == (np.abs(after - BEFORE) > FULL_PRECISION_LIMITS.logprob).sum()
-    assert drift.beyond[row.key] == ("logprobs", "flipped")
+    assert drift.exceeded_limits[row.key] == ("logprobs", "flipped")
     assert upgrades(drift) == ["torch: 2 → 3 (1 partition)"]
 
 
@@ -128,7 +128,7 @@ def test_what_was_rewritten_is_drift_however_little_it_moved(warehouse: Warehous
     [row] = beyond(drift)
     assert row.logprobs is not None
     assert (row.logprobs.n_moved, row.logprobs.n_beyond) == (3, 3)
-    assert drift.beyond[row.key] == ("rewritten",)
+    assert drift.exceeded_limits[row.key] == ("rewritten",)
 
 
 def test_the_same_extracted_again_is_no_drift(warehouse: Warehouse) -> None:
@@ -176,7 +176,7 @@ def test_sampled_answers(warehouse: Warehouse) -> None:
     put_answers(warehouse, [["yes"], ["yes"], [None]], ["yes!", "It is yes", "?"])
     drift = drift_since(warehouse, a)
     [row] = moves(drift)
-    assert drift.beyond[row.key] == ("texts", "flipped")
+    assert drift.exceeded_limits[row.key] == ("texts", "flipped")
 
 
 NOISY: dict[str, tuple[dict[str, Any], float, bool]] = {
@@ -223,11 +223,11 @@ def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) 
     a = put(warehouse, close)
     b = put(warehouse, [[-1.0, -0.9998, -3.0]] * 20 + close[20:])
     drift = drift_between(warehouse.location, a, b, Thresholds().replace_limits(flipped=1))
-    assert list(drift.beyond.values()) == [("accuracy",)]
+    assert list(drift.exceeded_limits.values()) == [("accuracy",)]
     put(warehouse, [[-1.0, -0.9998, -3.0]] * 5 + close[5:])
     by_chance = drift_since(warehouse, a)
     assert [row.became_wrong for row in moves(by_chance)] == [5]
-    assert not by_chance.beyond
+    assert not by_chance.exceeded_limits
 
 
 def test_the_last_extraction(warehouse: Warehouse) -> None:
@@ -254,7 +254,7 @@ def test_the_last_extraction(warehouse: Warehouse) -> None:
     assert find_snapshot_before_extraction(warehouse) == there
     put(warehouse, SCORES, model="new")
     assert find_snapshot_before_extraction(warehouse) == there
-    assert drift_since(warehouse, there).beyond  # its numbers were touched above
+    assert drift_since(warehouse, there).exceeded_limits  # its numbers were touched above
     with open_warehouse(warehouse.location, snapshot=first) as then:
         assert find_snapshot_before_extraction(then) == empty
 
@@ -306,8 +306,8 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
     a = put(warehouse, BEFORE.tolist())
     put(warehouse, moved(BEFORE, rng.normal(0.2, 0.2, BEFORE.shape)))
     lenient = Thresholds().replace_limits(logprob=5, flipped=1, accuracy=1)
-    assert not drift_since(warehouse, a, lenient).beyond
-    by_flips = drift_since(warehouse, a, Thresholds().replace_limits(logprob=5, accuracy=1)).beyond
+    assert not drift_since(warehouse, a, lenient).exceeded_limits
+    by_flips = drift_since(warehouse, a, Thresholds().replace_limits(logprob=5, accuracy=1)).exceeded_limits
     assert list(by_flips.values()) == [("flipped",)]
     for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
         with pytest.raises(InputError, match="drift threshold"):

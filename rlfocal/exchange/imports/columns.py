@@ -60,13 +60,13 @@ class TableShape:
     """The meaning of the columns of one given table."""
 
     table: RawTable
-    holds: Sequence[str]
+    contents: Sequence[str]
     """The tables that can be made from it: `docs`, `scores`, or both."""
-    wide: list[str]
+    score_columns: list[str]
     """The given columns of scores, one for each choice; empty if the scores come in another form."""
-    worded: list[str]
+    text_columns: list[str]
     """The given columns of choices' texts, one for each choice; empty if the texts come in another form."""
-    theirs: dict[str, str] = field(default_factory=dict)
+    given_columns: dict[str, str] = field(default_factory=dict)
     """The given column for each of our columns."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Words on the kind of values that each of our columns was read from, such as " (letters)"."""
@@ -74,30 +74,34 @@ class TableShape:
     @property
     def columns(self) -> dict[str, str]:
         """The types of the columns to read, by our names."""
-        ours = (DOC_COLUMNS if "docs" in self.holds else KEY_COLUMNS) | (
-            SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.holds else {}
+        ours = (DOC_COLUMNS if "docs" in self.contents else KEY_COLUMNS) | (
+            SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.contents else {}
         )
         ours |= {name: "VARCHAR" for name in ("doc_id", "label") if name in ours}
-        wide = {f"wide{number}": "DOUBLE" for number in range(len(self.wide))}
-        return ours | wide | {f"worded{number}": "VARCHAR" for number in range(len(self.worded))}
+        wide = {f"wide{number}": "DOUBLE" for number in range(len(self.score_columns))}
+        return ours | wide | {f"worded{number}": "VARCHAR" for number in range(len(self.text_columns))}
 
     @property
     def unused(self) -> list[str]:
         """The given columns that none of our columns comes from."""
-        used = {*self.theirs.values(), *self.wide, *self.worded}
+        used = {*self.given_columns.values(), *self.score_columns, *self.text_columns}
         return [name for name in self.table.names if name not in used]
 
     @property
-    def scored_by(self) -> str | None:
+    def score_column(self) -> str | None:
         """The given column of the choices' scores, or the first such column; None if there is none."""
-        return self.wide[0] if self.wide else self.theirs.get("choice_logprobs", self.theirs.get("logprob"))
+        return (
+            self.score_columns[0]
+            if self.score_columns
+            else self.given_columns.get("choice_logprobs", self.given_columns.get("logprob"))
+        )
 
     def __str__(self) -> str:
         taken = [
             (ours if ours == theirs else f"{theirs} as {ours}") + self.kinds.get(ours, "")
-            for ours, theirs in self.theirs.items()
+            for ours, theirs in self.given_columns.items()
         ]
-        for ours, theirs in (("choice_logprobs", self.wide), ("choices", self.worded)):
+        for ours, theirs in (("choice_logprobs", self.score_columns), ("choices", self.text_columns)):
             taken += [f"{', '.join(theirs)} as {ours}"] if theirs else []
         return ", ".join(taken) + (f" (not used: {', '.join(self.unused)})" if self.unused else "")
 
@@ -105,18 +109,18 @@ class TableShape:
 def understand_columns(
     scratch: duckdb.DuckDBPyConnection,
     table: RawTable,
-    holds: Sequence[str],
-    renamed: Mapping[str, str],
+    contents: Sequence[str],
+    column_names: Mapping[str, str],
     *,
     are_scored: bool = False,
 ) -> TableShape:
-    """The meaning of a table's columns, by their names. `renamed` maps given columns to ours. `are_scored`
+    """The meaning of a table's columns, by their names. `column_names` maps given names to ours. `are_scored`
     says whether another table scores the choices of these documents."""
     called: dict[str, str] = {}
     for name in table.names:
-        called.setdefault(plain_name(renamed.get(name, name)), name)
-    called |= {renamed.get(name, name): name for name in table.names}
-    has_docs, has_scores = "docs" in holds, "scores" in holds
+        called.setdefault(plain_name(column_names.get(name, name)), name)
+    called |= {column_names.get(name, name): name for name in table.names}
+    has_docs, has_scores = "docs" in contents, "scores" in contents
     wide = (
         _find_choice_columns(called, _SCORE_COLUMNS) if has_scores and "choice_logprobs" not in called else []
     )
@@ -126,7 +130,7 @@ def understand_columns(
     worded = (
         (_find_choice_columns(called, _TEXT_PREFIXES) or bare) if has_docs and "choices" not in called else []
     )
-    shape = TableShape(table, holds, wide, worded)
+    shape = TableShape(table, contents, wide, worded)
     is_melted = has_scores and not wide and all(_find(called, name) for name in LONG_COLUMNS)
     is_listed = has_scores and not wide and not is_melted and _find(called, "choice_logprobs") is not None
     has_choices = are_scored or bool(wide) or is_melted or is_listed
@@ -141,8 +145,8 @@ def understand_columns(
         column = called.get(name) if is_exact else _find(called, name)
         if name == "task" and column is not None and has_docs:
             column = _find_task(scratch, shape, called)
-        if column is not None and column not in (*shape.theirs.values(), *wide, *worded):
-            shape.theirs[name] = column
+        if column is not None and column not in (*shape.given_columns.values(), *wide, *worded):
+            shape.given_columns[name] = column
     return shape
 
 
@@ -160,7 +164,7 @@ def _find_task(
     if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
         return named
     others = [called[name] for name in _COLUMN_ALIASES["task"].split() if name in called]
-    taken = {*shape.theirs.values(), *shape.wide, *shape.worded}
+    taken = {*shape.given_columns.values(), *shape.score_columns, *shape.text_columns}
     return next(
         (name for name in others if name not in taken and _divides(scratch, shape, called, name)), None
     )
@@ -169,12 +173,12 @@ def _find_task(
 def align_tasks(docs: TableShape, scores: TableShape) -> None:
     """Makes scores take their tasks from the column that the documents take theirs from, or from none. A
     column of tasks with a usual name keeps its meaning."""
-    if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
+    if plain_name(scores.given_columns.get("task", "task")) in _TASK_NAMES:
         return
-    del scores.theirs["task"]
-    of_docs = plain_name(docs.theirs.get("task", ""))
+    del scores.given_columns["task"]
+    of_docs = plain_name(docs.given_columns.get("task", ""))
     same = [name for name in scores.unused if plain_name(name) == of_docs]
-    scores.theirs |= {"task": same[0]} if same else {}
+    scores.given_columns |= {"task": same[0]} if same else {}
 
 
 def _divides(

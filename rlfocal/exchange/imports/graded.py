@@ -132,7 +132,7 @@ class GradedRows(Source):
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         self.settle()
         if not self.scores:
-            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
+            raise InputError("; ".join([f"{self.title}: nothing to import", *self.omissions]))
         for table, given, columns in (
             ("docs", self.docs, DOC_COLUMNS),
             ("scores", self.scores, SCORE_COLUMNS),

@@ -139,9 +139,9 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
         return [
             GradedAnswer(
                 model,
-                forms_of(logged_answer.filtered),
+                forms_of(logged_answer.filtered_answer),
                 right,
-                logged_answer.filtered or logged_answer.texts[0],
+                logged_answer.filtered_answer or logged_answer.texts[0],
             )
         ]
     answers = enumerate(zip(given, logged_answer.texts, strict=True))
@@ -157,9 +157,10 @@ def _read_forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
     if not logged_answer.is_comparable:
         return ()
     if is_number(gold):
-        return forms_of(extract_answer(text), logged_answer.filtered)
+        return forms_of(extract_answer(text), logged_answer.filtered_answer)
     return forms_of(
-        (None if logged_answer.filtered == text else logged_answer.filtered) or extract_text(text)
+        (None if logged_answer.filtered_answer == text else logged_answer.filtered_answer)
+        or extract_text(text)
     )
 
 

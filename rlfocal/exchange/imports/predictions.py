@@ -92,9 +92,9 @@ def import_predictions(
         names=read_pairs("--name", names),
         sources=given,
         benchmark=benchmark,
-        renamed=read_pairs("--columns", columns),
+        column_names=read_pairs("--columns", columns),
         scale=scale,
-        described_in=None if models is None else Path(models),
+        models_file=None if models is None else Path(models),
         on_progress=on_progress,
     )
 
@@ -105,9 +105,9 @@ class _Files(Source):
 
     sources: Mapping[str, str | Path | Frame]
     benchmark: str | None
-    renamed: Mapping[str, str]
+    column_names: Mapping[str, str]
     scale: Scale
-    described_in: Path | None
+    models_file: Path | None
     """The file that describes the models."""
     on_progress: OnProgress
     raw_tables: dict[str, RawTable] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class _Files(Source):
             scratch,
             self.raw_tables["docs"],
             self.raw_tables["scores"],
-            self.renamed,
+            self.column_names,
             self.names,
             benchmark=self.benchmark,
             model=self.names[files[0]] if files else None,
@@ -148,12 +148,12 @@ class _Files(Source):
                 f"answers are compared by the rule {self.rule}, {_COMPARISON_SENTENCES[self.rule]}; "
                 f"--comparison {', '.join(others[:-1])} or {others[-1]} compares otherwise"
             )
-        if self.scale is None and plain_name(shapes[-1].scored_by or "").startswith(("prob", "p_")):
+        if self.scale is None and plain_name(shapes[-1].score_column or "").startswith(("prob", "p_")):
             self.scale = "probability"
         self.are_probabilities = self.scale == "probability"
         self._scale_scores(scratch)
-        if self.described_in is not None:
-            self.models = _read_models(scratch, self.described_in)
+        if self.models_file is not None:
+            self.models = _read_models(scratch, self.models_file)
 
     def place(self, row: int, table: str) -> str:
         return f"{self.raw_tables[table].title}, row {row}" if row else self.raw_tables[table].title

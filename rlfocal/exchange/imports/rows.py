@@ -164,7 +164,7 @@ class CheckedRows:
         n_replaced = sum(_key(partition) in fingerprints for partition in new)
         for benchmark in list_names(self.scratch, "benchmark") if new else ():
             found = find_differences(count_shares(warehouse, benchmark, list_names(self.scratch, "model")))
-            note = describe(benchmark, [*self.source.differs.get(benchmark, ()), *map(str, found)])
+            note = describe(benchmark, [*self.source.differences.get(benchmark, ()), *map(str, found)])
             self.source.notes += [note] if note else []
         return _report(self.scratch, len(new), n_replaced, self.source)
 
@@ -189,7 +189,7 @@ class CheckedRows:
         for benchmark, *share in self.scratch.execute(script("imports/unused_shares")).fetchall():
             of_benchmarks[benchmark].append(Share(*share))
         differing = {name: [*map(str, find_differences(of))] for name, of in of_benchmarks.items()}
-        self.source.differs = {name: texts for name, texts in differing.items() if texts}
+        self.source.differences = {name: texts for name, texts in differing.items() if texts}
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
@@ -307,7 +307,7 @@ def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
     details = dict(source.details.get(_key(partition), {}))
     n_whole = details.pop("n_whole", None)
-    differs = source.differs.get(partition["benchmark"])
+    differs = source.differences.get(partition["benchmark"])
     return {
         **{name: partition[name] for name in ("model", "benchmark", "task", "fingerprint", "n_docs")},
         "backend": "import",
@@ -340,7 +340,7 @@ def _report(
         n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
         n_unanswered=count(scratch, script("imports/unanswered")),
         missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
-        left=tuple(source.left),
+        left=tuple(source.omissions),
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
         notes=tuple(source.notes),
         n_replaced=n_replaced,

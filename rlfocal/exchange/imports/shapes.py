@@ -48,7 +48,7 @@ def load_shapes(
     scratch: duckdb.DuckDBPyConnection,
     docs: RawTable,
     scores: RawTable,
-    renamed: Mapping[str, str],
+    column_names: Mapping[str, str],
     names: Mapping[str, str],
     *,
     benchmark: str | None,
@@ -57,32 +57,34 @@ def load_shapes(
 ) -> list[TableShape]:
     """Creates `docs` and `scores` from a table of each, or from one with both. Adds their faults to `faults`.
 
-    `renamed` maps given columns to ours, and `names` given models to ours. `benchmark` is the benchmark of
-    all documents. `model` is the only model of a table that names none. `in_order` says whether the order of
-    rows has a meaning.
+    `column_names` maps names of given columns to ours, and `names` given models to ours. `benchmark` is the
+    benchmark of all documents. `model` is the only model of a table that names none. `in_order` says whether
+    the order of rows has a meaning.
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
-    shapes = [understand_columns(scratch, scores, ("docs", "scores") if is_one else ("scores",), renamed)]
+    shapes = [
+        understand_columns(scratch, scores, ("docs", "scores") if is_one else ("scores",), column_names)
+    ]
     if not is_one:
-        are_scored = shapes[0].scored_by is not None and "answer" not in shapes[0].theirs
-        shapes.insert(0, understand_columns(scratch, docs, ("docs",), renamed, are_scored=are_scored))
+        are_scored = shapes[0].score_column is not None and "answer" not in shapes[0].given_columns
+        shapes.insert(0, understand_columns(scratch, docs, ("docs",), column_names, are_scored=are_scored))
         align_tasks(*shapes)
     there = {name for shape in shapes for name in shape.table.names}
-    lost = [f"--columns {a}={b}: there is no column {a!r}" for a, b in renamed.items() if a not in there]
+    lost = [f"--columns {a}={b}: there is no column {a!r}" for a, b in column_names.items() if a not in there]
     add_faults(scratch, 0, "docs", [(0, reason) for reason in lost])
     for shape in shapes:
         _read(scratch, shape, {"benchmark": benchmark, "model": model})
     if is_one:
         scratch.execute("CREATE TEMP VIEW given_scores AS FROM given_docs")
-    has_texts = _number(scratch, shapes, in_order=in_order or "split" in shapes[0].theirs)
+    has_texts = _number(scratch, shapes, in_order=in_order or "split" in shapes[0].given_columns)
     _describe(scratch, shapes[0], has_texts=has_texts)
     base = 0
-    if "logprob" in shapes[-1].theirs:
+    if "logprob" in shapes[-1].given_columns:
         base = _gather(scratch, shapes[-1], names)
     else:
         columns = {name: f'"{name}"' for name in SCORE_COLUMNS}
-        if (listed := _list_of(shapes[-1].wide, "wide")) is not None:
+        if (listed := _list_of(shapes[-1].score_columns, "wide")) is not None:
             columns["choice_logprobs"] = listed
         chosen = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
         scratch.execute(f"CREATE TEMP TABLE scores AS SELECT row, {chosen} FROM numbered_scores")
@@ -107,15 +109,15 @@ def _read(
 ) -> None:
     """Creates the table given_docs or given_scores. Its rows are typed, with benchmark, task, document and
     model."""
-    theirs, file = shape.theirs, shape.holds[0]
-    sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
-    sources |= {f"worded{number}": name for number, name in enumerate(shape.worded)}
+    theirs, file = shape.given_columns, shape.contents[0]
+    sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.score_columns)}
+    sources |= {f"worded{number}": name for number, name in enumerate(shape.text_columns)}
     add_faults(
-        scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.table, shape.columns, sources)
+        scratch, 1, shape.contents[-1], type_columns(scratch, "typed", shape.table, shape.columns, sources)
     )
     keys = [name for name in (*KEY_COLUMNS, "model") if name in theirs]
     values = {name: f't."{name}"' for name in keys}
-    is_one = len(shape.holds) == 2
+    is_one = len(shape.contents) == 2
     if is_one and "question" in theirs:
         values.setdefault("doc_id", "t.question")
         if plain_name(theirs.get("doc_id", "")) in INDEX_COLUMNS:
@@ -141,11 +143,11 @@ def _read(
             has = ", ".join(shape.table.names)
             lacking = f"no column {name!r}; it has {has}. Give {fix}--columns THEIRS={name}"
             add_faults(scratch, 0, file, [(0, lacking)])
-    if "scores" in shape.holds and shape.scored_by is None and "answer" not in theirs:
+    if "scores" in shape.contents and shape.score_column is None and "answer" not in theirs:
         has = ", ".join(shape.table.names)
         lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
         add_faults(scratch, 0, file, [(0, lacking)])
-    used = {*theirs.values(), *shape.wide, *shape.worded}
+    used = {*theirs.values(), *shape.score_columns, *shape.text_columns}
     unknown = [
         name for name in shape.table.names if name not in used and plain_name(name) not in KNOWN_COLUMNS
     ]
@@ -197,10 +199,10 @@ def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *,
 
 def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_texts: bool) -> None:
     """Creates the table `described`: a row for each document, with its label as the file writes it."""
-    choices = _list_of(shape.worded, "worded") or "choices"
-    named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.theirs else "source_id"
+    choices = _list_of(shape.text_columns, "worded") or "choices"
+    named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.given_columns else "source_id"
     rows = f"SELECT * REPLACE ({choices} AS choices, {named} AS source_id) FROM numbered_docs"
-    if len(shape.holds) == 1:
+    if len(shape.contents) == 1:
         scratch.execute(f"CREATE TEMP TABLE described AS {rows}")
         return
     rest = ", ".join(
@@ -210,7 +212,7 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
         f"CREATE TEMP TABLE described AS SELECT min(r.row) AS row, benchmark, task, doc_id, {rest} "
         f"FROM ({rows}) AS r GROUP BY benchmark, task, doc_id"
     )
-    for name in {"label", "question", "choices", "gold", "split"} & shape.theirs.keys():
+    for name in {"label", "question", "choices", "gold", "split"} & shape.given_columns.keys():
         was, now = f"left(d.{name}::VARCHAR, 60)", f"left(n.{name}::VARCHAR, 60)"
         scratch.execute(
             f"INSERT INTO faults SELECT 3, 'docs', n.row, format('{name} ''{{}}'' of the document, which was "

@@ -55,7 +55,7 @@ class Source(ABC):
     title: str
     """The files or folders, as named in messages about all rows."""
     allow_missing: bool
-    left: list[str] = field(default_factory=list)
+    omissions: list[str] = field(default_factory=list)
     """Sentences on everything that is left out, with reasons."""
     notes: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Source(ABC):
     """A sentence for each given table on the meaning of its columns."""
     ids_are_texts: bool = False
     """Whether documents are identified by source_id or question, so that doc_id is only a position."""
-    differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    differences: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Sentences by benchmark, on unused columns that differ between train and test by more than chance."""
     are_logs: bool = False
     """Whether scores are log-likelihoods of texts after a common prompt."""

@@ -313,7 +313,7 @@ class ChatEngine:
             if (tokens := count_tokens(content)) is not None:  # else it counts in full
                 bill.pay(self._price(*tokens))
             answer = self._check(content, document, n)
-            bill.kept = key, json.dumps(content)
+            bill.stored_answer = key, json.dumps(content)
             return answer
 
         return self._service.post(
@@ -404,7 +404,7 @@ def _sample(
 ) -> Sample:
     text, is_cut = _cut(choice.message.content, stops)
     return Sample(
-        text, n_tokens, "stop" if is_cut else choice.ended, n_prompt_tokens, unanswered=choice.unanswered
+        text, n_tokens, "stop" if is_cut else choice.ending, n_prompt_tokens, unanswered=choice.unanswered
     )
 
 

@@ -88,7 +88,7 @@ def logprobs_from_tokens(
     )
     lead = LEAD_WORDS - names.keys()
     for place, token in enumerate(tokens):
-        listed = token.listed
+        listed = token.candidates
         is_lead = lead.issuperset(re.findall(r"\w+", (before + token.text).lower()))
         for each in listed:
             choice, share = find_choice(before + each.text, names), reached * each.probability
@@ -117,7 +117,7 @@ def _sum_undrawn(following: Sequence[Token], text: str, choice: int, names: Mapp
     return sum(
         each.probability
         for token in following
-        for each in token.listed
+        for each in token.candidates
         if each.text != token.text and find_choice(text + each.text, names) == choice
     )
 
@@ -280,12 +280,12 @@ class Token(ListedToken, frozen=True):
             raise ValueError(
                 f"{self.token!r:.20} has different log-probabilities, {self.logprob} and {known[0]}"
             )
-        if (total := sum(each.probability for each in self.listed)) > 1 + PROBABILITY_SLACK:
+        if (total := sum(each.probability for each in self.candidates)) > 1 + PROBABILITY_SLACK:
             raise ValueError(f"the probabilities of the listed tokens sum to {total:.3g}")
         return self
 
     @property
-    def listed(self) -> list[ListedToken]:
+    def candidates(self) -> list[ListedToken]:
         """The likeliest tokens at this place with known log-probs, each once. They include this token if its
         log-prob is known."""
         others = [each for each in dict.fromkeys(self.top_logprobs) if each.logprob is not None]
@@ -317,7 +317,7 @@ class ChatChoice(BaseModel):
         """The answer's tokens; empty where the service does not list the likeliest tokens at the first
         place."""
         tokens = (self.logprobs.content if self.logprobs else None) or []
-        return tokens if tokens and tokens[0].top_logprobs and tokens[0].listed else []
+        return tokens if tokens and tokens[0].top_logprobs and tokens[0].candidates else []
 
     @property
     def unanswered(self) -> MissingAnswer | None:
@@ -326,7 +326,7 @@ class ChatChoice(BaseModel):
             return MissingAnswer("filtered", self.message.refusal)
         if (reason := why_unanswered(self.finish_reason)) is not None or self.tokens:
             return reason
-        if self.ended == "length" and not strip_reasoning(self.message.content).strip():
+        if self.ending == "length" and not strip_reasoning(self.message.content).strip():
             return MissingAnswer("empty", "no text was written before max_tokens ended it")
         if self._has_reasoned and not self.message.content.strip():
             return MissingAnswer("empty", "no text was written beside the reasoning")
@@ -337,7 +337,7 @@ class ChatChoice(BaseModel):
         return bool(self.message.reasoning or self.message.reasoning_content)
 
     @property
-    def ended(self) -> str:
+    def ending(self) -> str:
         """How the text ended: "stop" or "length", or the service's own word where the text is no answer."""
         return end_of(self.finish_reason)
 

@@ -97,17 +97,19 @@ class HFEngine(TokenEngine):
         self._eos = _find_eos_tokens(model, tokenizer)
         budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
         self._logit_rows = max(2, budget // (FLOAT_BYTES * model.config.get_text_config().vocab_size))
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
-        self._unshared = self._find_sharing_fault()
-        if self._unshared is not None:
+        self._sharing_fault = self._find_sharing_fault()
+        if self._sharing_fault is not None:
             self._prefiller.free_masks = False
-            self._unshared = self._find_sharing_fault()
-        self.shares_prefix = self._unshared is None
+            self._sharing_fault = self._find_sharing_fault()
+        self.shares_prefix = self._sharing_fault is None
 
     @property
     def slower(self) -> str | None:
-        return None if self.shares_prefix else f"reads every prompt once for each choice: {self._unshared}"
+        return (
+            None if self.shares_prefix else f"reads every prompt once for each choice: {self._sharing_fault}"
+        )
 
     def settings(self) -> dict[str, object]:
         config = self._model.config
@@ -146,7 +148,7 @@ class HFEngine(TokenEngine):
         if not prompts:
             return
         if not self.shares_prefix:
-            raise InputError(f"the hf engine cannot sample from this model in a batch: {self._unshared}")
+            raise InputError(f"the hf engine cannot sample from this model in a batch: {self._sharing_fault}")
         stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
         longest = max(map(len, prompts)) + sampling.max_tokens
         at_once = min(self._batch_tokens // longest, self._logit_rows) // sampling.passes or 1
@@ -215,7 +217,7 @@ class HFEngine(TokenEngine):
         or cache. Yields ((document, choice), score)."""
         inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
         kept = max(len(g.suffixes[0]) for g in batch)
-        options = {"logits_to_keep": kept} if self._keeps else {}
+        options = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
         logits = self._model(input_ids=inputs, use_cache=False, **options).logits[:, -kept:]
         for row, group in zip(logits, batch, strict=True):
             [suffix] = group.suffixes

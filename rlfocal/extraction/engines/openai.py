@@ -227,18 +227,18 @@ class OpenAIEngine(TokenEngine):
         self._encoder = PromptEncoder(tokenizer, template_args=template_args)
         self._window = window
         self._concurrency = options.concurrency
-        self._unscored: CannotScoreError | None = None
+        self._scoring_error: CannotScoreError | None = None
         self._way: str | None = None
         self._next_tokens = False
         try:
             self._way = self._find_way_to_read()
             self._next_tokens = self._scores_next_tokens(self._way)
         except CannotScoreError as error:
-            self._unscored = error
+            self._scoring_error = error
 
     @property
     def slower(self) -> str | None:
-        if self._next_tokens or self._unscored is not None:
+        if self._next_tokens or self._scoring_error is not None:
             return None
         return "asks once for each choice: the server does not score next tokens that it is given"
 
@@ -261,8 +261,8 @@ class OpenAIEngine(TokenEngine):
         sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
-        if sampling is None and self._unscored is not None:
-            raise self._unscored
+        if sampling is None and self._scoring_error is not None:
+            raise self._scoring_error
         super().check(documents, sampling, thinking)
 
     def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:

@@ -38,7 +38,7 @@ class Bill:
     cents: float
     """The cents that count for the request: the most that it can cost, until its response says its cost."""
     is_known: bool = False
-    kept: tuple[str, str] | None = None
+    stored_answer: tuple[str, str] | None = None
     """The request's key and its answer; None until there is a usable answer."""
 
     def pay(self, cents: float) -> None:
@@ -65,7 +65,7 @@ class Payments:
         self._database.execute("INSERT OR IGNORE INTO spent VALUES (?, 0)", [model])
         self._model, self._limit, self._partition = model, limit, partition
         self._changed = Condition()
-        self._under_way: list[Bill] = []
+        self._open_bills: list[Bill] = []
         self._overrun = float(self._text("SELECT factor FROM overruns WHERE model = ?", model) or 1)
 
     def close(self) -> None:
@@ -96,9 +96,9 @@ class Payments:
                 reserved = most * self._overrun
                 bill = Bill(reserved, max(worst - reserved, 0.0), reserved)
                 if self._may_join(bill) and self._take(reserved):
-                    self._under_way.append(bill)
+                    self._open_bills.append(bill)
                     return bill
-                if not self._under_way:
+                if not self._open_bills:
                     raise HopelessError(
                         f"the spending limit of {self._limit:g} cents might be passed: {self.spent:.4g} are "
                         f"spent, and the next request may cost {reserved:.4g}; raise `spending_limit` in the "
@@ -109,9 +109,9 @@ class Payments:
     def _may_join(self, bill: Bill) -> bool:
         """Whether a request may be sent now: it is alone, or the limit holds at the worst cost of all
         requests being sent."""
-        if self._limit is None or not self._under_way:
+        if self._limit is None or not self._open_bills:
             return True
-        risks = sum(other.risk for other in self._under_way) + bill.risk
+        risks = sum(other.risk for other in self._open_bills) + bill.risk
         return self.spent + bill.reserved + risks <= self._limit
 
     def _take(self, most: float) -> bool:
@@ -130,7 +130,7 @@ class Payments:
                     self._database.execute("BEGIN IMMEDIATE")
                     self._write(bill, most)
             finally:
-                self._under_way.remove(bill)
+                self._open_bills.remove(bill)
                 self._changed.notify_all()
 
     def _write(self, bill: Bill, most: float) -> None:
@@ -138,8 +138,8 @@ class Payments:
             "UPDATE spent SET cents = max(cents - ?, 0) + ? WHERE model = ?",
             [bill.reserved, bill.cents, self._model],
         )
-        if bill.kept or bill.cents:
-            key, answer = bill.kept or (uuid.uuid4().hex, NO_USABLE_ANSWER)
+        if bill.stored_answer or bill.cents:
+            key, answer = bill.stored_answer or (uuid.uuid4().hex, NO_USABLE_ANSWER)
             self._database.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
                 [key, self._partition, bill.cents, answer],

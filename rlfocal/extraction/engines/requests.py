@@ -32,7 +32,7 @@ class Abilities(NamedTuple):
     """Whether the engine can score given candidates for the token after a prompt."""
     shares_prefixes: bool = False
     """Whether the engine's prefix cache reads the common beginning of several prompts only once."""
-    forced: int = 0
+    max_forced_tokens: int = 0
     """The most tokens for which it is faster to force the engine's output than to score them in a longer
     prompt."""
 
@@ -45,7 +45,7 @@ class Request(NamedTuple):
     start: int
     targets: Tokens = ()
     """Candidates for the token after the prompt, each of which is scored."""
-    forced: Tokens = ()
+    continuation: Tokens = ()
     """Tokens that continue the prompt, and are scored one after the other."""
     reuse: bool = True
     """Whether the engine may leave out tokens that its prefix cache holds."""
@@ -120,13 +120,13 @@ def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choi
         if able.next_tokens and (able.shares_prefixes or prefix not in longer)
     }
     first = 1 if able.next_tokens else 0
-    forced = {choice for choice in wanted if first < len(choice[1]) <= able.forced}
+    forced = {choice for choice in wanted if first < len(choice[1]) <= able.max_forced_tokens}
     return forced, split - forced, wanted - split - forced
 
 
 def _make_forced_request(choice: Choice) -> Request:
     prefix, suffix = choice
-    return Request(prefix, len(prefix), forced=suffix)
+    return Request(prefix, len(prefix), continuation=suffix)
 
 
 def _make_request_behind_first(choice: Choice) -> Request:

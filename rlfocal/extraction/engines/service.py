@@ -64,7 +64,7 @@ class Service:
         )
         bound_reads(self._client)
         self._answered_at = -math.inf
-        self._over = Event()
+        self._abort = Event()
 
     @property
     def address(self) -> str:
@@ -138,13 +138,13 @@ class Service:
                     raise UnansweredError("failed", f"the request failed {tries} times: {error}") from error
                 if is_late:
                     raise HopelessError(f"{error} (asked {tries} times)") from error
-                if self._over.wait(pause):
+                if self._abort.wait(pause):
                     raise HopelessError("another request failed, and no retry can help") from error
 
     def ask_each(self, ask: Callable[[Given], Answer], items: Iterable[Given], at_once: int) -> list[Answer]:
         """Calls `ask` for all items, up to `at_once` concurrently, and returns the results in order. The
         first failure ends all calls that wait or have not begun."""
-        self._over.clear()
+        self._abort.clear()
         with ThreadPoolExecutor(at_once) as threads:
             asked = [threads.submit(ask, item) for item in items]
             try:
@@ -153,7 +153,7 @@ class Service:
                     failed.result()
                 return [answer.result() for answer in asked]
             except BaseException:
-                self._over.set()
+                self._abort.set()
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
 

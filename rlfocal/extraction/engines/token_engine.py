@@ -29,7 +29,7 @@ class TracedPrompt(NamedTuple):
 
     prompt: Tokens
     """The tokens of the whole prompt, ending with the marker that opens a trace."""
-    kept: Tokens
+    fitted_prompt: Tokens
     """The last tokens of the prompt that fit the context, which the model reads."""
     end: Tokens
     """The tokens after a trace: its closing marker and the text that leads to the answer."""
@@ -67,7 +67,7 @@ class TokenEngine(ABC):
             check_fits(self._encoder, documents, sampling, self._window)
         else:
             begun = self._begin(documents, thinking, sampling)
-            rooms = [len(each.kept) for each in begun]
+            rooms = [len(each.fitted_prompt) for each in begun]
             check_lengths(documents, [len(each.prompt) for each in begun], rooms, self._window)
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
@@ -112,7 +112,7 @@ class TokenEngine(ABC):
             seed=TRACE_SEED,
             stop_tokens=() if thinking.text_markers else self._encoder.encode_continuation(close),
         )
-        for samples in self._draw([each.kept for each in begun], documents, drawn):
+        for samples in self._draw([each.fitted_prompt for each in begun], documents, drawn):
             yield tuple(self._read_trace(sample, thinking) for sample in samples)
 
     def score_after(
@@ -120,13 +120,13 @@ class TokenEngine(ABC):
     ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
         begun = self._begin(documents, thinking, None)
         asked = [
-            EncodedDocument(each.kept + trace.token_ids + each.end, each.tails)
+            EncodedDocument(each.fitted_prompt + trace.token_ids + each.end, each.tails)
             for each, own in zip(begun, traces, strict=True)
             for trace in own
         ]
         scores = self._score(asked)
         for each, own in zip(begun, traces, strict=True):
-            n, truncated = len(each.prompt), each.kept != each.prompt
+            n, truncated = len(each.prompt), each.fitted_prompt != each.prompt
             after = [
                 tuple(replace(s, n_prompt_tokens=n, truncated=truncated) for s in next(scores)) for _ in own
             ]
@@ -145,7 +145,7 @@ class TokenEngine(ABC):
     ) -> Iterator[tuple[Sample, ...]]:
         begun = self._begin(documents, thinking, sampling)
         prompts = [
-            each.kept + trace.token_ids + each.end
+            each.fitted_prompt + trace.token_ids + each.end
             for each, own in zip(begun, traces, strict=True)
             for trace in own
         ]
@@ -174,7 +174,7 @@ class TokenEngine(ABC):
         for document, text, prompt, (end, tails) in zip(documents, texts, prompts, endings, strict=True):
             whole = prompt if text.rstrip().endswith(opening) else prompt + opened
             last = max(map(len, tails)) if sampling is None else sampling.max_tokens
-            limit = self._window.reads if sampling is None else self._window.context
+            limit = self._window.limit if sampling is None else self._window.context
             room = limit - thinking.budget - len(end) - last
             if room <= len(opened):
                 raise InputError(

@@ -55,7 +55,7 @@ class Tokenization(NamedTuple):
 
     tokenizer: Any
     """The tokenizer that engines use."""
-    named: Any
+    default_tokenizer: Any
     """The tokenizer that transformers makes of the model's files. It is the same object as `tokenizer` if it
     is right."""
     reference: Any
@@ -70,11 +70,13 @@ class Tokenization(NamedTuple):
     @property
     def is_replaced(self) -> bool:
         """Whether transformers' tokenizer reads CHECK_TEXTS wrongly, so that the file's own is used."""
-        return self.named is not self.tokenizer and self.was_wrong_on(CHECK_TEXTS)
+        return self.default_tokenizer is not self.tokenizer and self.was_wrong_on(CHECK_TEXTS)
 
     def was_wrong_on(self, texts: Sequence[str]) -> bool:
         """Whether transformers' tokenizer encodes the texts differently than tokenizer.json says."""
-        return self.reference is not None and _encode(self.named, texts) != _encode_raw(self.reference, texts)
+        return self.reference is not None and _encode(self.default_tokenizer, texts) != _encode_raw(
+            self.reference, texts
+        )
 
     def check(self, model: ModelSpec, texts: Sequence[str]) -> None:
         """Raises InputError if the tokenizer encodes one of the texts differently than tokenizer.json
@@ -149,7 +151,8 @@ def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
             continue
         else:
             if checked is not None and checked.is_replaced:
-                yield name, n, f"transformers reads its {TOKENIZER_FILE} as a {type(checked.named).__name__}"
+                kind = type(checked.default_tokenizer).__name__
+                yield name, n, f"transformers reads its {TOKENIZER_FILE} as a {kind}"
 
 
 def load_tokenizer(source: str, **options: Any) -> Any:
@@ -170,20 +173,20 @@ def _open(identity: str, stamp: object) -> Tokenization:
     """Opens and caches a tokenizer. `identity` is the entry's fields as JSON. `stamp` changes with the files
     of a local directory."""
     model = ModelSpec.model_validate_json(identity)
-    named = _load(model)
+    built = _load(model)
     file = find_file(model, TOKENIZER_FILE)
-    reference = None if file is None else _add_special_tokens(named, _read(file))
-    if reference is None or _has_rules_of(named, reference):
-        return _check_round_trip(model, Tokenization(named, named, reference))
-    own = None if _is_custom(named) else _load_own(model)
-    is_right = _encode(named, CHECK_TEXTS) == _encode_raw(reference, CHECK_TEXTS)
+    reference = None if file is None else _add_special_tokens(built, _read(file))
+    if reference is None or _has_rules_of(built, reference):
+        return _check_round_trip(model, Tokenization(built, built, reference))
+    own = None if _is_custom(built) else _load_own(model)
+    is_right = _encode(built, CHECK_TEXTS) == _encode_raw(reference, CHECK_TEXTS)
     if own is None or _encode(own, CHECK_TEXTS) != _encode_raw(reference, CHECK_TEXTS):
         if not is_right:
-            raise _make_difference_error(model, named, reference, *CHECK_TEXTS)
+            raise _make_difference_error(model, built, reference, *CHECK_TEXTS)
         own = None
-    if is_right and (own is None or _encode(named, [""], special=True) != _encode(own, [""], special=True)):
-        return _check_round_trip(model, Tokenization(named, named, reference))
-    return _check_round_trip(model, Tokenization(own, named, reference))
+    if is_right and (own is None or _encode(built, [""], special=True) != _encode(own, [""], special=True)):
+        return _check_round_trip(model, Tokenization(built, built, reference))
+    return _check_round_trip(model, Tokenization(own, built, reference))
 
 
 def _check_round_trip(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
@@ -247,10 +250,10 @@ def _read_config(config: Path | None) -> dict[str, Any]:
     return stated
 
 
-def _add_special_tokens(named: Any, reference: Any) -> Any:
-    """The reference with the special tokens that only the tokenizer `named` has."""
+def _add_special_tokens(built: Any, reference: Any) -> Any:
+    """The reference with the special tokens that only the tokenizer `built` has."""
     known = reference.get_added_tokens_decoder()
-    added = sorted(getattr(named, "added_tokens_decoder", {}).items())
+    added = sorted(getattr(built, "added_tokens_decoder", {}).items())
     for token_id, token in added:
         if token_id not in known:
             (reference.add_special_tokens if token.special else reference.add_tokens)([token])

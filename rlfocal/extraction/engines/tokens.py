@@ -205,7 +205,7 @@ class ContextWindow(NamedTuple):
 
     context: int
     """The number of tokens of the model's context."""
-    reads: int
+    limit: int
     """The most tokens of prompt and choice together that the engine takes within that context."""
     truncation: Literal["refuse", "keep"]
 
@@ -234,11 +234,11 @@ def groups(
     """Yields one group with all choices, if every choice fits behind the whole context. Otherwise yields one
     group per choice, with the context truncated on the left, as in lm-eval."""
     context, tails = encoded
-    if share and len(context) + max(map(len, tails)) <= window.reads:
+    if share and len(context) + max(map(len, tails)) <= window.limit:
         yield PrefixGroup(index, tuple(range(len(tails))), context, tails)
         return
     for choice, tail in enumerate(tails):
-        yield PrefixGroup(index, (choice,), context[-(window.reads - len(tail)) :], (tail,))
+        yield PrefixGroup(index, (choice,), context[-(window.limit - len(tail)) :], (tail,))
 
 
 def choice_scores(
@@ -255,7 +255,7 @@ def choice_scores(
             token_logprobs=scored[index, choice].logprobs,
             is_greedy=scored[index, choice].is_greedy,
             n_prompt_tokens=len(context),
-            truncated=len(context) + len(tail) > window.reads,
+            truncated=len(context) + len(tail) > window.limit,
         )
         for choice, tail in enumerate(tails)
     )
@@ -286,7 +286,7 @@ def check_fits(
             )
         lengths = [len(prompt) for prompt in encoder.prompts(documents)]
     else:
-        room = window.reads
+        room = window.limit
         encoded = encoder.choices(documents)
         for document, (_, tails) in zip(documents, encoded, strict=True):
             if (longest := max(map(len, tails))) >= room:

@@ -90,14 +90,14 @@ class VLLMEngine(TokenEngine):
         self._encoder = PromptEncoder(tokenizer, self._config.model_config.get_vocab_size(), template_args)
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
-        self._forced = 0
+        self._max_forced_tokens = 0
         self._traces = getattr(self._config.model_config, "enable_trace_replay", False)
         self._reuse = "skip_reading_prefix_cache" in fields
         self._flat = "flat_logprobs" in fields
         if not _holds(self._sharing_is_exact):
             self._next_tokens = self._reuse = False
         elif "extra_args" in fields and _holds(self._forcing_is_exact):
-            self._forced = MAX_FORCED_TOKENS
+            self._max_forced_tokens = MAX_FORCED_TOKENS
 
     @property
     def slower(self) -> str | None:
@@ -118,7 +118,7 @@ class VLLMEngine(TokenEngine):
             "block_size": config.cache_config.block_size,
             "next_tokens": self._next_tokens,
             "shares_prefix": self._reuse,
-            "forced": self._forced,
+            "forced": self._max_forced_tokens,
             **vllm_facts(self._llm),
         }
 
@@ -126,7 +126,7 @@ class VLLMEngine(TokenEngine):
         return {name: version(name) for name in ("rlfocal", "vllm", "torch", "transformers", "lm_eval")}
 
     def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
-        able = Abilities(self._next_tokens, self._reuse, self._forced)
+        able = Abilities(self._next_tokens, self._reuse, self._max_forced_tokens)
         return score(encoded, self._window, self._ask, able)
 
     def _sample(
@@ -168,9 +168,9 @@ class VLLMEngine(TokenEngine):
         options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
         if request.targets:
             options["logprob_token_ids"] = list(request.targets)
-        elif request.forced:
-            options |= {"logprobs": 0, "max_tokens": len(request.forced), "ignore_eos": True}
-            forced = list(request.forced)
+        elif request.continuation:
+            options |= {"logprobs": 0, "max_tokens": len(request.continuation), "ignore_eos": True}
+            forced = list(request.continuation)
             options |= {TRACE_OPTION: forced} if self._traces else {"extra_args": {FORCED_TOKENS: forced}}
         else:
             options["prompt_logprobs"] = 0
@@ -200,7 +200,7 @@ class VLLMEngine(TokenEngine):
     def _forcing_is_exact(self) -> bool:
         """Whether tokens that are forced as output get the same scores as in a longer prompt."""
         prefix, ends = self._made_up
-        forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
+        forced = self._ask([Request(prefix, len(prefix), continuation=end) for end in ends])
         return self._agree(self._score_whole_prompts(prefix, ends), forced)
 
     @cached_property
@@ -208,7 +208,7 @@ class VLLMEngine(TokenEngine):
         """A made-up prompt, and two continuations of it. If one of N_PROBE_PROMPTS has a clearly likeliest
         continuation, it is the second."""
         vocabulary = self._config.model_config.get_vocab_size()
-        length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
+        length = min(3 * self._config.cache_config.block_size + 5, self._window.limit - 2)
         other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
         for first in range(N_PROBE_PROMPTS):
             prefix = tuple((7 * i + 3 + first) % vocabulary for i in range(length))
@@ -262,12 +262,12 @@ def read_output(request: Request, output: Any) -> Reading:
         rank = sum(e.logprob >= entries_of[drawn].logprob for e in entries_of.values())
         greedy = drawn if (ranks[0] if ranks else rank) == 1 else None  # of two likeliest, neither
         return [TokenScore(entries_of[token].logprob, token == greedy) for token in request.targets]
-    if request.forced:
+    if request.continuation:
         [answer] = output.outputs
-        if tuple(answer.token_ids) != request.forced:
-            return [None] * len(request.forced)
+        if tuple(answer.token_ids) != request.continuation:
+            return [None] * len(request.continuation)
         entries = [
-            entries_of[token] for token, entries_of in zip(request.forced, answer.logprobs, strict=True)
+            entries_of[token] for token, entries_of in zip(request.continuation, answer.logprobs, strict=True)
         ]
         return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
     # Token i is predicted at position i - 1, which is not computed where the cache holds it.
@@ -299,7 +299,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
         reading_weights(source),
         loading_quantised(spec, quantised.method, "vllm"),
         merged_weights(spec, source, revision) as (source, revision),
-        saved_tokenizer(tokenizer) as told,
+        saved_tokenizer(tokenizer) as tokenizer_arguments,
     ):
         llm = start(
             threads=threads,
@@ -311,7 +311,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
             quantization=spec.quantization,
             max_model_len=spec.context_length,
             tensor_parallel_size=spec.tensor_parallel,
-            **told,
+            **tokenizer_arguments,
             **options,
         )
     with loading_quantised(spec, quantised.method, "vllm"):  # the first products

@@ -13,8 +13,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.partition import Job, extraction_lock, is_covered
 from rlfocal.extraction.recording import documents_to_ask, log
 from rlfocal.extraction.running.events import ConcurrentPartition, Event, ExtractedPartition, Failure, explain
-from rlfocal.extraction.running.kept import discard
 from rlfocal.extraction.running.processes import Send
+from rlfocal.extraction.running.stored_answers import discard
 from warehouse import Warehouse
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
@@ -57,8 +57,8 @@ class Batch:
         self._model = model
         self._send = send
         self._locks: dict[str, ExitStack] = {}
-        self._answered: list[AnsweredPartition] = []
-        self._begun = 0.0
+        self._partitions: list[AnsweredPartition] = []
+        self._start_time = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -85,16 +85,16 @@ class Batch:
     def add(self, answered: AnsweredPartition) -> None:
         """Adds an answered partition, and commits the batch if it is due. Raises DiskFullError if the disk is
         then full."""
-        self._begun = self._begun if self._answered else monotonic()
-        self._answered.append(answered)
-        n_rows = sum(len(each.partition.rows) for each in self._answered)
-        is_due = monotonic() - self._begun > MAX_SECONDS_TO_WAIT
+        self._start_time = self._start_time if self._partitions else monotonic()
+        self._partitions.append(answered)
+        n_rows = sum(len(each.partition.rows) for each in self._partitions)
+        is_due = monotonic() - self._start_time > MAX_SECONDS_TO_WAIT
         if is_due or n_rows > MAX_ROWS or not answered.is_saved:
             self.commit(keep=answered.key.benchmark)
 
     def commit(self, keep: str | None = None) -> None:
         """Commits all answered partitions, and releases the locks of all benchmarks but `keep`."""
-        answered, self._answered = self._answered, []
+        answered, self._partitions = self._partitions, []
         if answered:
             self._commit(answered)
         self._release(keep)

@@ -19,7 +19,7 @@ from rlfocal.extraction.engines.tokenizers import CHECK_TEXTS, Tokenization
 from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX, Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.kept import discard_leftovers
+from rlfocal.extraction.running.stored_answers import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
@@ -41,9 +41,9 @@ class MissingWork:
     tasks: Sequence[TaskDocuments]
     """All tasks that the extraction requests from the model."""
     jobs: tuple[Job, ...] = ()
-    covered: tuple[PartitionKey, ...] = ()
+    present_partitions: tuple[PartitionKey, ...] = ()
     """The partitions that are committed already."""
-    refused: tuple[Failure, ...] = ()
+    refusals: tuple[Failure, ...] = ()
     reason: str | None = None
     """The reason why the model cannot run at all; None if it can."""
     is_lasting: bool = True
@@ -52,7 +52,7 @@ class MissingWork:
     @property
     def is_incomplete(self) -> bool:
         """Whether the model has anything to extract, or a failure to report."""
-        return bool(self.jobs or self.refused or self.reason)
+        return bool(self.jobs or self.refusals or self.reason)
 
     @property
     def place(self) -> tuple[bool, int, float, str]:
@@ -80,7 +80,7 @@ def plan_extraction(
     committed = warehouse.committed_partitions()
     plans = find_missing(models, tasks, backend, committed, replace_documents=replace_documents)
     for plan in plans:
-        for key in plan.covered:
+        for key in plan.present_partitions:
             discard_leftovers(warehouse, key)
     return plans if replace_documents else refuse_other_documents(plans, warehouse, committed)
 
@@ -231,7 +231,7 @@ def _refuse_differing(
     plan: MissingWork, differing: Mapping[tuple[str, str], Any], holders: Mapping[tuple[str, str], set[str]]
 ) -> MissingWork:
     jobs: list[Job] = []
-    refused = list(plan.refused)
+    refused = list(plan.refusals)
     for job in plan.jobs:
         name = (job.task.benchmark, job.task.task)
         others = sorted(holders.get(name, set()) - {plan.model.model})
@@ -240,4 +240,4 @@ def _refuse_differing(
             refused.append(Failure("extract", plan.model.model, *name, reason, lasting=True))
         else:
             jobs.append(job)
-    return replace(plan, jobs=tuple(jobs), refused=tuple(refused))
+    return replace(plan, jobs=tuple(jobs), refusals=tuple(refused))

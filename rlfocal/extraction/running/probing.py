@@ -17,10 +17,10 @@ from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import log, measure, start_log, unanswered_documents
 from rlfocal.extraction.rows import probe_rows
 from rlfocal.extraction.running.events import ProbeBatch, Progress
-from rlfocal.extraction.running.kept import Shard, discard, probe_folder
 from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
+from rlfocal.extraction.running.stored_answers import Shard, discard, probe_folder
 from rlfocal.extraction.running.worker import (
     MAX_UNANSWERED_SHARE,
     Extraction,
@@ -69,7 +69,7 @@ def ask_documents(
     with open_warehouse(location) as warehouse:
         plans = find_missing([model], tasks, backend, {})
         [plan] = refuse_other_documents(plans, warehouse, warehouse.committed_partitions())
-        reasons = [plan.reason, *(failure.reason for failure in plan.refused)]
+        reasons = [plan.reason, *(failure.reason for failure in plan.refusals)]
         if reason := next(filter(None, reasons), None):
             raise (InputError if plan.is_lasting else RunError)(reason)
         _check_same(warehouse, probe_id, model.model, plan.jobs)

@@ -64,8 +64,8 @@ class Processes:
         self._preload = preload
         self._seconds = math.inf if seconds is None else seconds
         self._running: dict[str, tuple[Connection, BaseProcess]] = {}
-        self._until: dict[str, float] = {}
-        self._stopped: dict[str, str] = {}
+        self._deadlines: dict[str, float] = {}
+        self._stop_reasons: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._running)
@@ -88,17 +88,17 @@ class Processes:
         """Starts `job(send, *arguments)` in a process, with `environment` added to the caller's own. The
         lease passes to the process. It imports the job's modules only when its environment is set."""
         self._running[name] = _start(job, arguments, self._preload, environment or {}, lease)
-        self._until[name] = monotonic() + self._seconds
+        self._deadlines[name] = monotonic() + self._seconds
 
     def stop(self, names: Iterable[str], reason: str, *, at_once: bool) -> None:
         """Tells processes to stop after their current piece of work, or kills them if `at_once`. `wait`
         returns `reason` for them."""
         for name in names:
             _, process = self._running[name]
-            if process.pid is not None and (at_once or name not in self._stopped):
+            if process.pid is not None and (at_once or name not in self._stop_reasons):
                 with contextlib.suppress(ProcessLookupError):  # it has just ended
                     os.kill(process.pid, signal.SIGKILL if at_once else signal.SIGUSR1)
-            self._stopped[name] = reason
+            self._stop_reasons[name] = reason
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._running))
@@ -110,7 +110,7 @@ class Processes:
         ends = [
             end for connection, process in self._running.values() for end in (connection, process.sentinel)
         ]
-        first = min((self._until[name] for name in self._running), default=math.inf) - monotonic()
+        first = min((self._deadlines[name] for name in self._running), default=math.inf) - monotonic()
         least = min(math.inf if seconds is None else seconds, max(0.0, first))
         ready = wait(ends, None if least == math.inf else least)
         ended: dict[str, str | None] = {}
@@ -119,8 +119,8 @@ class Processes:
             if last is not None or process.sentinel in ready:
                 del self._running[name]
                 _finish(connection, process)
-                ended[name] = self._stopped.get(name) or _explain_end(last, process.exitcode)
-            elif monotonic() >= self._until[name]:
+                ended[name] = self._stop_reasons.get(name) or _explain_end(last, process.exitcode)
+            elif monotonic() >= self._deadlines[name]:
                 del self._running[name]
                 _kill(process)
                 connection.close()

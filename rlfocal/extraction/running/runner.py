@@ -168,7 +168,7 @@ def run_extraction(
     """Runs a process for each model that has jobs, at most `jobs` at a time. Returns one outcome per plan, in
     order."""
     start_log()
-    refused = [failure for plan in plans for failure in plan.refused]
+    refused = [failure for plan in plans for failure in plan.refusals]
     events: list[Event] = [*refused]
 
     def report(_: str, event: Event) -> None:
@@ -178,7 +178,7 @@ def run_extraction(
 
     pending = [plan for plan in sorted(plans, key=lambda plan: plan.place) if plan.jobs]
     for plan in pending:
-        for key in plan.covered:
+        for key in plan.present_partitions:
             report(key.model, ConcurrentPartition(*key))
     gpus = find_gpus_of(backend)
     threads = max(1, cores() // (jobs or len(gpus) or min(default_jobs(backend), len(plans))))

@@ -34,18 +34,18 @@ from rlfocal.extraction.rows import (
 )
 from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
 from rlfocal.extraction.running.events import ConcurrentPartition, Event, Failure, Progress, explain
-from rlfocal.extraction.running.kept import (
+from rlfocal.extraction.running.missing import refusal_to_shorten
+from rlfocal.extraction.running.processes import Send, StoppedError, check_not_stopped
+from rlfocal.extraction.running.stored_answers import (
     Shard,
     Shards,
     discard,
     discard_shards,
-    find_kept,
+    find_stored,
     identity,
     merge_shards,
     shard_folder,
 )
-from rlfocal.extraction.running.missing import refusal_to_shorten
-from rlfocal.extraction.running.processes import Send, StoppedError, check_not_stopped
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
@@ -212,21 +212,21 @@ def _answer_job(
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
-    kept = None
+    stored = None
     if there or key[1:] in extraction.probed_partitions:
-        kept = find_kept(warehouse, job, extraction.record, there)
-    rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
-    if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
-        kept = None  # the service runs another model now
+        stored = find_stored(warehouse, job, extraction.record, there)
+    rows, seconds, traces = answer(extraction, job, folder, stored and stored.shard)
+    if stored and paid and paid.facts()["versions"]["answered_by"] not in (None, stored.answered_by):
+        stored = None  # the service runs another model now
         rows, seconds, traces = answer(extraction, job, folder)
     is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
-    if kept and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
+    if stored and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
         discard(folder)
         return ConcurrentPartition(*key)
     made = paid.facts() if paid else {}
-    if kept and paid:
-        made["paid"] += kept.paid
-        made |= kept.facts if len(kept.doc_ids) == len(task.documents) else {}
+    if stored and paid:
+        made["paid"] += stored.paid
+        made |= stored.facts if len(stored.doc_ids) == len(task.documents) else {}
     made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     about = {"n_docs": len(task.documents), "seconds": seconds, **made}
     record = {
@@ -253,20 +253,20 @@ def answer(
     extraction: Extraction,
     job: Job,
     folder: Path,
-    kept: Shard | None = None,
+    stored: Shard | None = None,
     *,
     done: int = 0,
     total: int | None = None,
     may_lack: float = MAX_UNANSWERED_SHARE,
 ) -> Shard:
-    """The rows of a job. The engine answers only documents without a row in `kept`.
+    """The rows of a job. The engine answers only documents without a row in `stored`.
 
     For progress, `done` of `total` documents were answered before; by default the job's documents are all.
     `may_lack` is the largest share of the documents that may be left without an answer.
     """
     task, record = job.task, extraction.record
     texts = list_choices_alone(task)
-    answered_ids = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
+    answered_ids = set() if stored is None else set(stored.rows["doc_id"].to_pylist())
     documents = [document for document in task.documents if document.doc_id not in answered_ids]
     total = len(documents) + len(texts) if total is None else total
 
@@ -275,7 +275,7 @@ def answer(
         shards = Shards(folder, own)
         return _answer_in_shards(extraction, task, thinking, documents, shards, done, total, may_lack)
 
-    made = [] if kept is None else [kept]
+    made = [] if stored is None else [stored]
     try:
         if documents:
             made.append(ask(documents, "", job.thinking, done))

@@ -34,7 +34,7 @@ class LoggedAnswer(NamedTuple):
     """The texts that a model wrote for a document, and their grade in the log."""
 
     texts: tuple[str, ...]
-    filtered: str | None
+    filtered_answer: str | None
     """The answer that lm-eval's filter found in the texts; None if it found nothing."""
     right: bool | None
     """Whether the log grades the answer as right; None for a grade between right and wrong."""

@@ -130,7 +130,7 @@ def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
 _MODEL_TASK_CONDITION = "WHERE (model, benchmark, task) = (?, ?, ?)"
 
 
-class KeptAnswers(NamedTuple):
+class StoredAnswers(NamedTuple):
     """Stored answers to documents of a partition, for which the model is not asked again."""
 
     shard: Shard
@@ -151,9 +151,9 @@ class KeptAnswers(NamedTuple):
         return name
 
 
-def find_kept(
+def find_stored(
     warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
-) -> KeptAnswers | None:
+) -> StoredAnswers | None:
     """The answers in the warehouse with the job's fingerprint and its engine's settings and versions; None if
     there are none.
 
@@ -184,7 +184,7 @@ def find_kept(
     answers = list(newest.values())
     shard = merge_shards([*whole, _read_probes(job, answers)])
     paid = sum(answer["paid"] or 0.0 for answer in answers)
-    return KeptAnswers(
+    return StoredAnswers(
         shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])}
     )
 
