@@ -29,7 +29,8 @@ class PoolRequest:
     jobs: options.Jobs = None
 
     def load_pool(self) -> PoolSpec:
-        """Reads the pool, with only the requested models and benchmarks. Raises InputError."""
+        """Reads the pool, with only the requested models and benchmarks. Raises InputError for an unknown
+        name."""
         from rlfocal.pool import load_pool  # here, as the command line's help must not wait for it
 
         return load_pool(self.pool).choose(self.models, self.benchmarks)

@@ -1,4 +1,4 @@
-"""Limits the GPU-hours of a run: they count while its models hold GPUs, and the run ends before it exceeds
+"""Limits a run's GPU-hours. They are counted while its models hold GPUs, and the run ends before it exceeds
 them."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError
 SECONDS_TO_STOP = 180.0
 """The seconds that a model gets to finish the documents it is working on, and to commit their answers."""
 SHARE_TO_STOP = 0.05
-"""The largest share of the budget that SECONDS_TO_STOP may take."""
+"""The largest share of a GPU budget that is reserved for finishing documents and committing."""
 
 
 class GPUBudget:

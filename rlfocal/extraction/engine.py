@@ -32,10 +32,10 @@ class Document:
     choices: tuple[str, ...]
     """The texts of the choices; empty for free answers."""
     context: str
-    """The prompt, lm-eval's first argument."""
+    """The prompt, which is the first argument of lm-eval's request."""
     continuations: tuple[str, ...]
-    """The text of each choice as it follows the prompt, with its leading delimiter: lm-eval's second
-    argument."""
+    """The text of each choice as it follows the prompt, with its leading delimiter: the second argument of
+    lm-eval's request."""
     messages: tuple[tuple[str, str], ...] | None = None
     """The messages of a chat, as (role, content). They are then the prompt, and `context` is empty. A last
     message from the assistant is the beginning of its answer."""

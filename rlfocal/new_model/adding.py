@@ -147,7 +147,7 @@ class ModelRemoval:
     file: Path | None
     """The pool's file that lost the model; None if no file had it any more."""
     is_deleted: bool
-    """Whether that file was deleted, because the pool is again as it ships with rlfocal."""
+    """Whether the pool's file was deleted, because the pool is again as it ships with rlfocal."""
     partitions: int
     runs: int
     """The number of deleted evaluations whose pools included the model."""

@@ -29,7 +29,7 @@ class Newcomer:
     file: Path
     """The pool's file that has the model now."""
     is_copy_of_shipped: bool
-    """Whether that file is the user's own copy of a pool that ships with rlfocal."""
+    """Whether the pool's file is the user's own copy of a pool that ships with rlfocal."""
     was_there: bool
     """Whether an earlier call added the model."""
     price: Price

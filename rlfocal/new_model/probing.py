@@ -51,9 +51,9 @@ class PairEstimate:
 
     member: str
     correlation: Interval
-    """The correlation of the two models' failures."""
+    """The correlation of the model's failures with the member's."""
     focal_diversity: Interval
-    """The focal diversity of the two models as a pool, Eq (8) of the paper."""
+    """The focal diversity of the model and the member as a pool, Eq (8) of the paper."""
 
 
 Interval = tuple[float, float, float]
@@ -174,7 +174,8 @@ class Design:
         return best
 
     def _count_more(self, sample: StratifiedSample, gain: Estimate, error: float) -> int:
-        """The number of further documents until the interval should lie above 0 or below SMALLEST_GAIN."""
+        """The number of further documents after which the gain's interval should lie above 0 or below
+        SMALLEST_GAIN."""
         away = max(abs(gain.value), abs(SMALLEST_GAIN - gain.value), SMALLEST_GAIN / 2)
         times = (float(ndtri(1 - error / 2)) * gain.stderr / away) ** 2
         n, n_docs = len(sample.rows), len(self.dataset)

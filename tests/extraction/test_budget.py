@@ -131,7 +131,7 @@ def test_what_does_not_stop_is_ended_and_what_waits_does_not_begin(tmp_path: Pat
 
 def test_where_no_gpu_is_counted_a_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLFOCAL_GPUS", "")
-    for hours, reason in ((1.0, "counts GPUs"), (0.0, "at least 0.001")):
+    for hours, reason in ((1.0, "limits the use of GPUs"), (0.0, "at least 0.001")):
         with pytest.raises(InputError, match=reason):
             extract("lab", tmp_path / "w", limit=1, gpu_hours=hours)
     assert not (tmp_path / "w").exists()

@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import (
     empty_scores,
 )
 from rlfocal.extraction.partition import Job
-from rlfocal.extraction.running import kept, probing, worker
+from rlfocal.extraction.running import probing, stored_answers, worker
 from rlfocal.extraction.running.events import ProbeBatch
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
@@ -204,7 +204,7 @@ def probe_until(location: str, where: str) -> None:
     def discard(folder: Path) -> None:
         if what == "committed":
             os.kill(os.getpid(), signal.SIGKILL)
-        kept.discard(folder)
+        stored_answers.discard(folder)
 
     engine = WordEngine(killed_at=int(number) if what == "asking" else None)
     choose = BatchSequence("p", BATCHES, killed_before=int(number) if what == "choosing" else None)

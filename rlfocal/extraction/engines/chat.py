@@ -341,7 +341,8 @@ class ChatEngine:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6
 
     def _check(self, content: Content, document: Document, n: int) -> ChatAnswer:
-        """The response, if all of its texts can be used, or if asking again would not change them."""
+        """The parsed response. Raises UnansweredError if another attempt may give a usable one, and
+        ChangedModelError if another model answered."""
         answer = read(ChatAnswer, content)
         with self._lock:
             self._answered_by = self._answered_by or answer.model

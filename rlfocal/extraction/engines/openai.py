@@ -182,7 +182,7 @@ def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], 
         if place and not is_part and text.strip(" ▁Ġ") != expected.strip(" ▁Ġ"):
             raise UnansweredError(
                 "broken",
-                f"the server echoed {text!r:.40} at place {place}, where {expected!r:.40} was sent",
+                f"the server echoed other tokens: at place {place} {text!r:.40}, but {expected!r:.40} was sent",
             )
 
 
@@ -323,7 +323,7 @@ class OpenAIEngine(TokenEngine):
             return [TokenScore(-math.inf, False, error.reason)] * n_scores
 
     def _read(self, prompt: Tokens, way: str | None) -> Sequence[TokenScore]:
-        """The scores of every token of the prompt but the first."""
+        """The scores of every token of the prompt but the first. `way` is a key of SCORING_OPTIONS."""
         assert way is not None  # `check` refuses choices otherwise
         piece = lambda token: self._encoder.decode((token,))  # noqa: E731
         scores = prompt_scores if way == "prompt_logprobs" else partial(echoed_scores, piece=piece)

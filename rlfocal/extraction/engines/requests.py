@@ -34,12 +34,12 @@ class Abilities(NamedTuple):
     """Whether the engine's prefix cache reads the common beginning of several prompts only once."""
     max_forced_tokens: int = 0
     """The most tokens for which it is faster to force the engine's output than to score them in a longer
-    prompt."""
+    prompt; 0 if it cannot be forced."""
 
 
 class Request(NamedTuple):
     """A request for log-probabilities: of the prompt's own tokens from `start` on, of `targets`, or of
-    `forced`."""
+    `continuation`."""
 
     prompt: Tokens
     start: int
@@ -111,8 +111,8 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
 
 
 def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
-    """The choices in three sets: those scored as forced output, by their first token separately, and in a
-    whole prompt."""
+    """The choices in three sets: those scored as forced output, those whose first token is scored separately,
+    and those scored in a whole prompt."""
     longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
     split = {
         (prefix, suffix)

@@ -1,4 +1,5 @@
-"""The part of scoring choices and sampling texts that all engines which read token ids share."""
+"""The base class of engines that read token ids. It scores choices and samples texts, at once or after
+traces."""
 
 from __future__ import annotations
 

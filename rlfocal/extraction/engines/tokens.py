@@ -132,7 +132,7 @@ class PromptEncoder:
                 )
 
     def encode_continuation(self, text: str) -> Tokens:
-        """The tokens of a text that continues a prompt."""
+        """The tokens of a text that continues a prompt, without special tokens."""
         return self._encode_texts([text])[text]
 
     def decode(self, tokens: Tokens) -> str:

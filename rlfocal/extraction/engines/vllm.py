@@ -61,7 +61,7 @@ CLEAR_MARGIN_NATS = 0.2
 """The lead in nats that makes a token the likeliest however numbers are rounded."""
 MAX_DIFFERENCE_NATS = 0.02
 """The allowed difference in nats between two ways to score a token with float32 logits."""
-PROMPT_TOKEN = 10
+PROMPT_TOKEN_BYTES = 10
 """The bytes that vLLM takes for each prompt token and vocabulary entry: logits, float32 log-softmax and
 ranks."""
 
@@ -417,5 +417,5 @@ def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
     It is a power of two from `least` to `most`. `room` is the memory that vLLM does not claim, because its
     memory profile ignores prompt log-probs. The other half is left to torch's other allocations.
     """
-    fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
+    fit = max(1, room // (2 * PROMPT_TOKEN_BYTES * vocabulary))
     return min(most, max(least, int(2 ** (fit.bit_length() - 1))))

@@ -62,7 +62,7 @@ class ProbeBatch:
     model: str
     n_docs: int
     seconds: float
-    """The seconds that the engine took."""
+    """The seconds that the engine took for these documents."""
     n_so_far: int
     """The number of documents that the probe has asked so far, including earlier runs."""
 

@@ -47,7 +47,7 @@ class Log(NamedTuple):
 
     @property
     def details(self) -> dict[str, Any]:
-        """Settings of the run that an import stores."""
+        """The settings of the lm-eval run that an import stores."""
         n_whole = _get_nested(self.run, "n-samples", self.task, "original")
         values = {
             "samples": self.path.name,
