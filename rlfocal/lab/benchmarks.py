@@ -179,8 +179,8 @@ def _count(things: Sequence[str]) -> str:
 
 
 def ordering(rng: Random, facts: Facts) -> Question:
-    """A question that puts three people in order, by two comparisons. The fact of a comparative is whether
-    its subject has more or less."""
+    """A question that puts three people in order, by two comparisons. The fact of a comparative is "more" or
+    "less": which side of it has more."""
     people = rng.sample(PEOPLE, 3)
     sentences = []
     for more, less in pairwise(people):

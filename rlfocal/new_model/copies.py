@@ -58,7 +58,8 @@ MIN_ERRORS = 20
 """The least number of documents that both models of a pair get wrong for the pair to count as usual."""
 MIN_PAIRS = 3
 COPY_CORRELATION = 0.8
-"""The highest limit: a pair whose interval lies above it is a copy, however alike other pairs are.
+"""The largest limit on the share of common errors with the same answer. A pair whose interval lies above it
+is a copy, however alike other pairs are.
 
 The highest share of an honest pair was 0.721 on MMLU (Yi-34B and Qwen-72B), 0.409 on BIG-Bench Hard and 0.597
 on GSM8K.

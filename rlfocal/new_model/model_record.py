@@ -67,7 +67,8 @@ class PoolComparison(NamedTuple):
 
     record: ModelRecord
     answers: PairedAnswers | None
-    """The answers of the model and its pool's models; None if an assessment would lack answers."""
+    """The answers of the model and of the pool's complete models; None if the model, or all others, answered
+    only part of the benchmark."""
     notes: list[str]
     """Sentences that a reader of the figures needs."""
 

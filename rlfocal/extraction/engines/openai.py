@@ -182,7 +182,7 @@ def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], 
         if place and not is_part and text.strip(" ▁Ġ") != expected.strip(" ▁Ġ"):
             raise UnansweredError(
                 "broken",
-                f"the server echoed other tokens: at place {place} {text!r:.40}, but {expected!r:.40} was sent",
+                f"the server echoed other tokens: at place {place} {text!r:.40} and not {expected!r:.40}",
             )
 
 

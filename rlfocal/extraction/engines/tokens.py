@@ -264,8 +264,8 @@ def choice_scores(
 def answer_prompts(
     encoder: PromptEncoder, documents: Sequence[Document], sampling: SamplingSettings, window: ContextWindow
 ) -> list[Tokens]:
-    """The tokens of the prompts. They leave room for `max_tokens` of an answer, and are truncated on the left
-    if longer."""
+    """The tokens of each document's prompt. They leave room for `max_tokens` of an answer; longer prompts are
+    truncated on the left."""
     room = window.context - sampling.max_tokens
     return [prompt[-room:] for prompt in encoder.prompts(documents)]
 

@@ -322,7 +322,8 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
 
 @contextmanager
 def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
-    """Yields vLLM's arguments for a tokenizer in a temporary folder; {} unless `is_replaced`."""
+    """Yields vLLM's arguments for the tokenizer, saved to a temporary folder; {} unless the tokenizer
+    `is_replaced`."""
     if not tokenization.is_replaced:
         yield {}
         return

@@ -103,18 +103,20 @@ def sample(row: Row, config: Row) -> LoggedSample:
     arguments = [_read_list(given, "arg_") for given in _read_list(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if not isinstance(responses, list) or len(arguments) != len(responses):
-        raise ValueError(f"it has {len(responses)} resps for {len(arguments)} requests")
+        raise ValueError(f"the row has {len(responses)} resps for {len(arguments)} requests")
     doc = row.get("doc") or {}
     doc_hash = row.get("doc_hash")
     if not isinstance(doc_hash, str | None) or not isinstance(doc, Mapping):
         raise ValueError(f"doc_hash {doc_hash!r:.60} is not text, or doc {doc!r:.60} no object")
     if len(arguments[0]) == 1:
-        raise UnsupportedTaskError("it has neither choices nor generated answers")
+        raise UnsupportedTaskError("the task has neither choices nor generated answers")
     prompt = read_prompt(arguments[0][0])
     common = {"doc_hash": doc_hash, "question": _render_question(config.get("doc_to_text"), doc, prompt)}
     if isinstance(arguments[0][1], Mapping):
         if len(arguments) > 1:
-            raise UnsupportedTaskError("it has several generated texts a document, each of another prompt")
+            raise UnsupportedTaskError(
+                "the task has several generated texts a document, each of another prompt"
+            )
         metric = _find_metric(row)
         answer, document = (
             None if metric is None else _read_answer(row, metric, responses[0]),
@@ -122,7 +124,7 @@ def sample(row: Row, config: Row) -> LoggedSample:
         )
         return LoggedSample(doc_id, common | document, [], answer, metric, prompt, ())
     if len(arguments) < 2 or any(len(each) != 2 for each in arguments):
-        raise UnsupportedTaskError("it has neither choices nor generated answers")
+        raise UnsupportedTaskError("the task has neither choices nor generated answers")
     document, scores = _read_choices(row, doc, arguments, responses, config)
     continuations = tuple(str(each) for _, each in arguments[: len(document["choices"])])
     metric = None if row.get("acc") is None else "acc"
@@ -168,7 +170,7 @@ def _read_choices(
     if n % 2 == 0 and arguments[0][0] and not any(context for context, _ in arguments[n // 2 :]):
         n //= 2
     if any(context != arguments[0][0] for context, _ in arguments[:n]):
-        raise UnsupportedTaskError("it has one prompt per choice")
+        raise UnsupportedTaskError("the task has one prompt per choice")
     if wrong := [each for _, each in arguments[:n] if not isinstance(each, str)]:
         raise ValueError(f"the choice {wrong[0]!r:.60} is not text")
     # Chats have no delimiter between the prompt and a choice, so it may be missing.
@@ -204,13 +206,13 @@ def _read_label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[f
     if "acc" not in row or row["acc"] is None:
         return labels[0]
     if is_right(row["acc"]) is None:
-        raise UnsupportedTaskError("its choices are not graded by the likeliest one")
+        raise UnsupportedTaskError("the task's choices are not graded by the likeliest one")
     predicted = max(range(len(choices)), key=lambda i: logprobs[i])
     for label in labels:
         if (predicted == label) == (float(row["acc"]) == 1):
             return label
     if target.startswith("["):
-        raise UnsupportedTaskError("it has several correct choices")
+        raise UnsupportedTaskError("the task has several correct choices")
     raise ValueError(
         f"acc is {row['acc']}, but the most likely choice is {choices[predicted]!r} and the target {target!r}"
     )
