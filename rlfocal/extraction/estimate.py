@@ -121,8 +121,8 @@ def digit_by_digit(work: Workload) -> Workload:
 
 
 def splits_digits(model: ModelSpec) -> bool:
-    """Whether the model's tokenizer.json, if it is on this machine, makes each digit a token. If it is not,
-    the answer is yes, because most tokenizers do so; for a closed model it is no."""
+    """Whether the model's tokenizer makes each digit a token, by its tokenizer.json on this machine. Without
+    that file, open models are assumed to do so, as most do, and closed models not to."""
     file = find_file(model, "tokenizer.json", local_only=True)
     if file is None:
         return not model.is_closed
@@ -277,7 +277,7 @@ def _time_step(model: ModelSpec, work: Workload, gpu: GPU) -> float:
 
 def cache_gb(model: ModelSpec) -> float:
     """The size of one token's keys and values in 16 bits, in 1e9 bytes. It follows from the model's
-    config.json. Without one, 8 heads of 128 are assumed."""
+    config.json. Without one, 8 key-value heads of size 128 are assumed."""
     try:
         config = read_config(model)
     except InputError:  # a plan says so itself

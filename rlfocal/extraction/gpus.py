@@ -77,8 +77,8 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
     """The GPUs that this process may use; none without an NVIDIA driver.
 
     The GPUs that RLFOCAL_GPUS lists (`0,1,2,3`) are used even if other programs use them. Without a driver,
-    they are pretended. If it is not set, CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for
-    a GPU that RLFOCAL_GPUS names twice, or that the driver does not list.
+    they are pretended. If RLFOCAL_GPUS is not set, CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises
+    InputError for a GPU that RLFOCAL_GPUS names twice, or that the driver does not list.
     """
     chosen = environment.get(CHOSEN_VARIABLE)
     if chosen is None:
@@ -304,7 +304,7 @@ def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
 
 
 def _close_all_but(kept: Sequence[int]) -> None:
-    """Closes all other open files. A pipe that a guard held open would never end for its reader."""
+    """Closes all open files but `kept`. The reader of a pipe that a guard held open would wait for ever."""
     edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(edges):
         os.closerange(before + 1, after)

@@ -142,8 +142,8 @@ def stock_tasks() -> dict[str, Path]:
 
 @contextlib.contextmanager
 def deterministic_loading() -> Iterator[Path]:
-    """Loads data sets without progress bars, hints or cached `map` results, and with a fixed seed for
-    `random`. Yields a temporary folder for caches that must not outlive the block."""
+    """Makes data sets load in the block without progress bars, hints or cached `map` results, and with a
+    fixed seed for `random`. Yields a temporary folder for caches that must not outlive the block."""
     import datasets
     from lm_eval.utils import env
 

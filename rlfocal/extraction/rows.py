@@ -205,7 +205,7 @@ def thought_rows(
 
 
 def mean_logprobs(scores: Sequence[Sequence[ChoiceScore]]) -> list[float]:
-    """The log-prob of each choice, from its scores after each of several traces: (traces, choices).
+    """The log-prob of each choice. `scores` (traces, choices) are its scores after each of several traces.
 
     The softmax of the result is the mean over traces of each trace's own softmax. So every trace has the same
     weight, however long the choices are. The total probability of the choices is the geometric mean over

@@ -173,7 +173,7 @@ def _make_task_documents(
 
 
 def _build_documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
-    """Every document of the task with lm-eval's prompt. A limit does not count here, because the digest must
+    """Every document of the task with lm-eval's prompt. A limit is not applied here, because the digest must
     not depend on it."""
     try:
         task.build_all_requests(

@@ -126,7 +126,8 @@ def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     """The task's facts, with a share `ignorance` of them wrong. In tasks of `memory`, half of that share is
     missing instead.
 
-    Many models get the same hard facts wrong: a fact's difficulty counts as much as chance by `seed`.
+    Many models get the same hard facts wrong: a fact's difficulty counts as much as the randomness from
+    `seed`.
     """
     truth, rng = task.truth(), Random(f"beliefs {seed} {task.name}")
     doubts = {key: Random(f"difficulty {task.name} {key}").random() + rng.random() for key in truth}

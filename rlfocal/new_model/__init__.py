@@ -1,5 +1,4 @@
-"""Adds models to a pool and removes them: checks beforehand, what a model is worth to the pool, and how to
-undo it."""
+"""Adds models to a pool, after checks, and removes them. Estimates what a model is worth to the pool."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class PairedAnswers:
 
 COPY_CONFIDENCE = 0.999
 MIN_ERRORS = 20
-"""The least number of documents that both models of a pair get wrong for the pair to count as usual."""
+"""The least number of documents that both models of a pair get wrong for the pair to inform the limit."""
 MIN_PAIRS = 3
 COPY_CORRELATION = 0.8
 """The largest limit on the share of common errors with the same answer. A pair whose interval lies above it

@@ -147,8 +147,8 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
 
 
 def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | None:
-    """A note on the log-probs of a model that a service runs: sampled, or listed; None for complete
-    log-probs."""
+    """A note on where a service's log-probs come from: samples, or listed tokens; None for a model with
+    log-probs of its own."""
     rows = warehouse.rows(
         "SELECT DISTINCT evidence FROM extractions JOIN benchmarks USING (benchmark) "
         "WHERE benchmark = ? AND model = ? AND kind = 'choices'",

@@ -35,7 +35,7 @@ MAX_ASKED_SHARE = 0.1
 MAX_FIRST_DOCUMENTS = 200
 POOL_SIZES = (2, 3, 4)
 LEAD_STANDARD_ERRORS = 2.5
-"""The lead in standard errors with which a model, ahead of all others on a task, answers the task alone."""
+"""The lead over all others, in standard errors, with which a model answers a task alone."""
 BOOTSTRAP_FITS = 10
 """The number of fits of the newcomer's weight on bootstrap samples. They show how uncertain a fit on few
 documents is."""
@@ -183,8 +183,8 @@ class Design:
 
     @cached_property
     def _features(self) -> Floats:
-        """Features of how hard a document is: which members are right, how sure they are, and the accuracy on
-        its task: (T, 2 N + 1)."""
+        """Features of a document's difficulty: which members are right, how sure they are, and the accuracy
+        on its task: (T, 2 N + 1)."""
         correct = self.dataset.correct.astype(np.float64)
         of = np.unique(self.dataset.tasks, return_inverse=True)[1]
         by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)

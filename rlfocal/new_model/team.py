@@ -102,7 +102,7 @@ class Team:
     @cached_property
     def upsets(self) -> Floats:
         """The share of members without whom the team would be wrong instead of right, or right instead of
-        wrong: (T,). Each is left out by one Newton step, which is exact for a quadratic loss."""
+        wrong: (T,). Each member is left out by one Newton step, which is exact for a quadratic loss."""
         n_members = len(self.dataset.models)
         theta = np.mean([self.parameters(fold) for fold in range(len(self.fits))], axis=0)
         inverse = np.linalg.pinv(_information(self.x, theta, self.exists, np.ones(len(self.x))))

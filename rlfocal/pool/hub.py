@@ -213,7 +213,7 @@ def _ask_hub(model: ModelSpec, file: str) -> bool:
 
 
 def hub_answers(url: str) -> bool:
-    """Whether the hub can be reached, by one request for an address there. The hub's own client tries for
+    """Whether the hub can be reached, by one request for the address `url`. The hub's own client tries for
     most of a minute and prints a line each time. After a failure, the hub is not asked again for a minute."""
     from huggingface_hub import constants, get_session
 

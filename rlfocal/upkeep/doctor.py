@@ -87,7 +87,8 @@ def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
 
 
 def check_schedules(address: str, now: datetime | None = None) -> Iterator[DoctorCheck]:
-    """Checks for schedules without a planned run, overdue runs, and running ones without a heartbeat."""
+    """Checks a Prefect server for schedules without a planned run, overdue runs, and running ones without a
+    heartbeat."""
     now = now or datetime.now(UTC)
     flow = {"flows": {"name": {"any_": [FLOW_NAME]}}}
     unfinished = {"state": {"type": {"any_": ["SCHEDULED", "PENDING", "RUNNING"]}}}
@@ -128,7 +129,7 @@ def _check_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck
 
 
 def _is_alive(address: str, run: str, now: datetime) -> bool:
-    """Whether the run has sent a heartbeat within LATE_AFTER."""
+    """Whether the run has sent a heartbeat in the last five minutes."""
     wanted = {
         "occurred": {"since": (now - LATE_AFTER).isoformat(), "until": now.isoformat()},
         "event": {"name": [HEARTBEAT_EVENT]},
@@ -158,8 +159,8 @@ def _is_api(address: str) -> bool:
 
 
 def _headers() -> dict[str, str]:
-    """The headers of requests to the server. They include $PREFECT_API_AUTH_STRING (`user:password`) if it is
-    set."""
+    """The headers of requests to the Prefect server. They include $PREFECT_API_AUTH_STRING (`user:password`)
+    if it is set."""
     headers = {"Content-Type": "application/json"}
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         headers["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"

@@ -68,7 +68,8 @@ class Drift:
 
     @property
     def compared_partitions(self) -> list[PartitionDifference]:
-        """The changed partitions with documents in both snapshots, the drifted ones first."""
+        """The changed partitions that have documents in both snapshots, or drifted; the drifted ones come
+        first."""
         shared = [
             partition
             for partition in self.difference.partitions
@@ -136,7 +137,8 @@ def find_last_reported_snapshot(warehouse: Warehouse) -> int:
     """The snapshot from which drift is measured: the last one up to which a regeneration reported all
     changes.
 
-    If it has expired, it is the oldest later one. If there is none, it is the one before the last extraction.
+    If it has expired, the oldest later snapshot stands for it. If nothing was reported yet, it is the
+    snapshot before the last extraction.
     """
     [(looked,)] = warehouse.rows("SELECT max(snapshot) FROM drift_looks")
     if looked is None:

@@ -31,7 +31,8 @@ _COLUMN_ALIASES = {
 INDEX_COLUMNS = ("idx", "index", "unnamed:_0", "__index_level_0__")
 KNOWN_COLUMNS = {*" ".join(_COLUMN_ALIASES.values()).split()}
 _TASK_NAMES = ("task", "subject", "subset", "task_name")
-"""Names that only a column of tasks has. A column with another alias is one only if it has few values."""
+"""Names that only a column of tasks has. A column with another alias of `task` counts only if it has few
+values."""
 _NO_NAME = r"^$|^[\s.\p{Z}]|[\s\p{Z}]$|[\p{Cc}\p{Cf}/\\]|[.]{2}"
 """Matches names that no task may have, because files are named after tasks."""
 MIN_TASK_DOCUMENTS = 4
@@ -61,7 +62,7 @@ class TableShape:
 
     table: RawTable
     contents: Sequence[str]
-    """The tables that can be made from it: `docs`, `scores`, or both."""
+    """The tables that can be made from the given table: `docs`, `scores`, or both."""
     score_columns: list[str]
     """The given columns of scores, one for each choice; empty if the scores come in another form."""
     text_columns: list[str]

@@ -1,4 +1,4 @@
-"""Corrects the labels of stored documents by a file."""
+"""Corrects the labels of stored documents, read from a file."""
 
 from __future__ import annotations
 

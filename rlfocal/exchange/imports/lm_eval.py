@@ -53,8 +53,9 @@ def import_lm_eval(
     """Imports the samples that lm-eval wrote with `--log_samples --output_path`, all or nothing.
 
     `paths` are folders, files of samples, or hub ids. `model` and `benchmark` are names in place of those in
-    the logs; `names` maps single ones. Choices come with their log-likelihoods, generated texts with their
-    grade. Importing the same logs again changes nothing. Of several runs of one task, the latest counts.
+    the logs. `names` maps single models' names in the logs to ours. Choices come with their log-likelihoods,
+    generated texts with their grade. Importing the same logs again changes nothing. Of several runs of one
+    task, the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows(

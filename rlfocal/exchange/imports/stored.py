@@ -80,7 +80,7 @@ def measure_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse, rule: R
 
 def split_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:
     """Makes documents train or test as they are stored, unless the import gives their split. Returns whether
-    any are stored."""
+    it used stored splits."""
     stored = warehouse.query(
         "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
         [list(list_names(scratch, "benchmark"))],

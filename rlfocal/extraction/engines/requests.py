@@ -33,8 +33,8 @@ class Abilities(NamedTuple):
     shares_prefixes: bool = False
     """Whether the engine's prefix cache reads the common beginning of several prompts only once."""
     max_forced_tokens: int = 0
-    """The most tokens for which it is faster to force the engine's output than to score them in a longer
-    prompt; 0 if it cannot be forced."""
+    """The most tokens for which forcing the engine's output is faster than scoring them in a longer prompt; 0
+    if it cannot be forced."""
 
 
 class Request(NamedTuple):

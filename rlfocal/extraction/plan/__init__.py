@@ -79,8 +79,8 @@ class ModelPlan:
     """The hours that a plan assumes for partitions which this kind of GPU has run already, without the
     start."""
     measured_before: float
-    """The measured hours of those partitions. Their ratio to `planned_before` scales the hours of the
-    rest."""
+    """The measured hours of partitions that this kind of GPU has run already. Their ratio to `planned_before`
+    scales the hours of the rest."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Plan:
     models: tuple[ModelPlan, ...]
     gpus: int
     clock_hours: float
-    """The least hours for all models on these GPUs, in any order: the longest model's, or all GPU-hours
+    """The least hours for all models on the plan's GPUs, in any order: the longest model's, or all GPU-hours
     divided by the GPUs."""
     download_hours: float
     """The hours to download the missing weights. Only the first model's download delays the start."""

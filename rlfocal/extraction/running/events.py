@@ -33,7 +33,7 @@ class ExtractedPartition:
 
 @dataclass(frozen=True)
 class ConcurrentPartition:
-    """A partition that another run committed while this run extracted it."""
+    """A partition that this run need not extract, because it is committed already."""
 
     model: str
     benchmark: str

@@ -155,8 +155,8 @@ def _find_fingerprint(
     tokenizer: Tokenization | None,
     there: PartitionRecord | None,
 ) -> str:
-    """The partition's fingerprint. A correct partition from before tokenizers and heads were part of it keeps
-    its older one.
+    """The partition's fingerprint. A correct committed partition from before tokenizers and heads were part
+    of fingerprints keeps its older one.
 
     Its tokenizer was correct if the same version of transformers made the rows, and reads sample texts as
     tokenizer.json does. Its head was correct if everything was computed in float32.

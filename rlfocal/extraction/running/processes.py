@@ -143,8 +143,8 @@ def run_each(
     Calls `on_event(name, event)` in this process for everything that a job sends. Returns, by name, None or
     the reason why the process ended early. Processes and all that they start end with the caller. `preload`
     names modules to import before processes fork; only the first call's count. `seconds` is the time limit of
-    each process. `gpus` is the placement that gives each process its GPUs; it sees no others. Jobs that fit
-    overtake jobs that need more GPUs than are free.
+    each process. `gpus` is the placement that gives each process its GPUs; the process sees no others. Jobs
+    that fit overtake jobs that need more GPUs than are free.
     """
     waiting = dict(arguments)
     ended: dict[str, str | None] = {}
@@ -260,7 +260,7 @@ def _start(
 
 @contextlib.contextmanager
 def _ignore_ctrl_c() -> Iterator[None]:
-    """Blocks SIGINT for processes started in the block. Their parent ends them, so they need print no
+    """Blocks SIGINT for processes started in the block. Their parent ends them, so that they print no
     tracebacks."""
     resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,5 +1,5 @@
 """Finds stored answers, for which no model is asked again: shards of an uncommitted partition, and rows of
-the warehouse. Shards are files on the local disk. A killed run loses at most one."""
+the warehouse. Shards are files on the local disk. A killed run loses at most one shard."""
 
 from __future__ import annotations
 

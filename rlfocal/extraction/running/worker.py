@@ -261,8 +261,8 @@ def answer(
 ) -> Shard:
     """The rows of a job. The engine answers only documents without a row in `stored`.
 
-    For progress, `done` of `total` documents were answered before; by default the job's documents are all.
-    `may_lack` is the largest share of the documents that may be left without an answer.
+    Progress counts from `done` to `total`, by default the number of documents to ask. `may_lack` is the
+    largest share of the documents that may be left without an answer.
     """
     task, record = job.task, extraction.record
     texts = list_choices_alone(task)

@@ -95,8 +95,11 @@ def name_row(path: Path) -> str:
 
 
 def sample(row: Row, config: Row) -> LoggedSample:
-    """The sample in a row of a log. `config` is the task's part of the run's results file. Raises
-    UnsupportedTaskError. Raises ValueError, KeyError or the like for a row that is no sample of lm-eval."""
+    """The sample in a row of a log. `config` is the task's part of the run's results file.
+
+    Raises UnsupportedTaskError for a task that cannot be imported. Raises ValueError, KeyError or the like
+    for a row that is no sample of lm-eval.
+    """
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
@@ -115,7 +118,7 @@ def sample(row: Row, config: Row) -> LoggedSample:
     if isinstance(arguments[0][1], Mapping):
         if len(arguments) > 1:
             raise UnsupportedTaskError(
-                "the task has several generated texts a document, each of another prompt"
+                "the task has several generated texts a document, from several prompts"
             )
         metric = _find_metric(row)
         answer, document = (
