@@ -129,8 +129,8 @@ MAX_BYTES_OF_TOKEN = 12.0
 
 
 def cut_prompts(sizes: Mapping[int, tuple[int, int]]) -> tuple[set[int], str]:
-    """The doc_ids of prompts that a service cannot have read whole, and words on why; none and "" if there
-    are none.
+    """The doc_ids of prompts that a service cannot have read whole, and words on why; an empty set and "" if
+    there are none.
 
     `sizes` has each prompt's bytes, and its tokens as the service counts them, by doc_id. A prompt is
     suspicious if its tokens are far too few, or if prompts of several lengths have the same, largest number

@@ -93,8 +93,7 @@ class ErrorCorrelation:
     limit: float
     """The share below which a pair of two honest models stays."""
     n_pairs: int
-    """The number of other pairs that the limit is computed from. With too few, the limit is
-    COPY_CORRELATION."""
+    """The number of other pairs that `limit` is computed from. With too few, `limit` is COPY_CORRELATION."""
 
     @property
     def is_copy(self) -> bool:

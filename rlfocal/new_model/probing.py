@@ -309,7 +309,8 @@ def _estimate_focal_diversity(both: Floats, first: Floats, second: Floats) -> Fl
 
 
 def _find_interval_of_draws(values: Floats) -> Interval:
-    """The first value, which is the sample's own, and the middle 95 % of the other values."""
+    """The first of `values`, which is the sample's own, and the middle 95 % of the others, from bootstrap
+    samples."""
     if np.isnan(values[0]):
         return float("nan"), float("nan"), float("nan")
     low, high = np.nanquantile(values[1:], [0.025, 0.975])

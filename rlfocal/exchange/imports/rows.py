@@ -193,8 +193,8 @@ class CheckedRows:
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
-    """Checks `docs` and `scores`. Raises InputError for a single fault, or with a note for each kind of
-    fault."""
+    """Checks the tables `docs` and `scores` of an import. Raises InputError with the fault; if there are
+    several kinds, with a note for each."""
     _rename(scratch, source.names)
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):

@@ -112,8 +112,8 @@ def logprobs_from_tokens(
 
 
 def _sum_undrawn(following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]) -> float:
-    """The probability of the listed next tokens other than the answer's own with which `text` still names the
-    choice."""
+    """The total probability of next tokens that the answer does not go on with, but after which `text` would
+    still name the choice."""
     return sum(
         each.probability
         for token in following

@@ -75,7 +75,7 @@ class Service:
         """The models that the server lists, each with an `id`; empty if it has no list.
 
         If the address works only with /v1 appended, that address is used from then on. Raises HopelessError
-        where the address is no such server.
+        if no OpenAI-compatible server responds there.
         """
         given, refused = self.base, None
         path = given.path.rstrip("/")
