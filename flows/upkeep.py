@@ -50,8 +50,8 @@ def maintain(
     with open_warehouse(warehouse, create=False) as opened:
         if keep is not None or older_than_days is not None:
             age = None if older_than_days is None else timedelta(days=older_than_days)
-            trained = trained_on(opened.location.checkpoints)
-            done |= expire(opened, keep=keep, older_than=age, trained=trained, grace=grace)._asdict()
+            agents = trained_on(opened.location.checkpoints)
+            done |= expire(opened, keep=keep, older_than=age, training_snapshots=agents, grace=grace)._asdict()
         if compact:
             done |= merge(opened, grace)._asdict()
     lines = ["# Done", "", *(f"- {name}: {value}" for name, value in done.items())]

@@ -1,8 +1,8 @@
-"""Checks that every write must pass: all models of a task answer the same documents with their choices in the
-same order, and scores are possible.
+"""Checks that every write must pass: documents and choices are those that are stored, and scores are
+possible.
 
-The checks work inside the caller's transaction. `temp.given` holds documents, and `temp.partitions` the
-records of their tasks.
+All models of a task answer the same documents, with their choices in the same order. The checks work inside
+the caller's transaction. `temp.given` holds documents, and `temp.partitions` the records of their tasks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from warehouse.errors import InputError
 from warehouse.scripts import script
 
 LOGPROB_ROUNDING = 1e-6
-"""By so much, rounding may leave the log-probability of a certain token above 0."""
+"""The largest possible log-probability in nats: rounding may lift that of a certain token above 0."""
 
 
 def check_scores(rows: pa.Table) -> None:
-    """Raises InputError with the first row of `choice_logprobs` or `traces` that holds an impossible score.
+    """Raises InputError with the first row of `choice_logprobs` or `traces` that has an impossible score.
 
-    A choice's score need only be finite: imported ones may be positive. Rows of other tables pass.
+    A choice's own score need only be finite: imported ones may be positive. Rows of other tables pass.
     """
     if "trace" in rows.column_names:
         rows = _list_choices(rows)
@@ -59,7 +59,7 @@ def _list_choices(traces: pa.Table) -> pa.Table:
 
 
 def _to_doubles(column: Any) -> NDArray[np.float64]:
-    """The column's values as doubles; NaN for null."""
+    """The values of an Arrow column as doubles; NaN for null."""
     return np.asarray(column.cast(pa.float64()), dtype=np.float64)
 
 
@@ -68,7 +68,7 @@ def _is_possible(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _has_token(column: Any, is_wrong: Any) -> NDArray[np.bool_]:
-    """For each row, whether a value of its list fulfils `is_wrong`."""
+    """(rows,) whether any value of a row's list is wrong; `is_wrong` maps values to booleans."""
     lists = column.combine_chunks()
     wrong = is_wrong(_to_doubles(pc.list_flatten(lists)))
     has_wrong = np.zeros(len(lists), dtype=np.bool_)
@@ -94,7 +94,7 @@ Place = tuple[str, str]
 
 
 class StoredDocument(NamedTuple):
-    """A document as the warehouse stores it, or as it is given."""
+    """The compared fields of a document, stored or given."""
 
     doc_hash: str | None
     choices: list[str] | None
@@ -107,17 +107,16 @@ class StoredDocument(NamedTuple):
 def prompt_hash(
     prompt: str | None, messages: Sequence[Sequence[str]] | None, continuations: Sequence[str] | None
 ) -> str:
-    """The hash of a document's prompt.
+    """The sha256 of a document's prompt, which says whether two models were asked the same.
 
-    It is the sha256 of all that every model is asked: a text or the (role, content) of a chat, and its
-    continuations.
+    The prompt is a text, or the (role, content) pairs of a chat, and its continuations.
     """
     asked = json.dumps([messages or prompt or "", continuations or []])
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task, one sentence on how a document of temp.given differs from the stored one of its number."""
+    """By task, a sentence on the first document of temp.given that differs from the stored one."""
     found = {}
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
@@ -130,10 +129,8 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
 
 
 def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
-    """By task, the first way in which documents in temp.given differ from the stored ones.
-
-    A task whose `n_whole` in temp.partitions is not NULL must also have had as many documents before.
-    """
+    """By task, a sentence on how documents in temp.given differ from the stored ones; equal tasks are left
+    out. A task whose `n_whole` in temp.partitions is not NULL must also have had so many documents before."""
     found = {}
     for row in connection.execute(script("writes/other_document_set")).fetchall():
         benchmark, task, n_whole, doc_id, model, n_then = row
@@ -148,9 +145,9 @@ def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
 
 
 def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_documents: Collection[Place]) -> None:
-    """Deletes the stored documents and answers of tasks of which any document differs from the given ones.
+    """Deletes stored documents and answers of the tasks in which any document differs from the given one.
 
-    Raises InputError if other models answered such a task, unless it is in `replace_documents`.
+    Raises InputError if models other than `model` answered such a task, unless it is in `replace_documents`.
     """
     reasons = differences(connection)
     if not reasons:
@@ -172,7 +169,7 @@ def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_document
 
 
 def refusal(difference: str, holders: list[str], benchmark: str) -> str:
-    """The message that `holders` answered different documents, with what to do."""
+    """The message that the models `holders` answered other documents, with what to do."""
     more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
     return (
         f"{difference}. {', '.join(holders[:2])}{more} answered the stored ones, and models are compared on "
@@ -185,7 +182,7 @@ def refusal(difference: str, holders: list[str], benchmark: str) -> str:
 def check_coverage(connection: duckdb.DuckDBPyConnection, model: str) -> None:
     """Raises InputError unless each document of temp.given has each choice, or each pass, exactly once.
 
-    `model` is the one whose answers temp.choices and temp.passes hold.
+    The answers are those of `model` in temp.choices and temp.passes.
     """
     bare = connection.execute(script("writes/incomplete_document")).fetchone()
     if bare is not None:
@@ -197,7 +194,7 @@ def check_coverage(connection: duckdb.DuckDBPyConnection, model: str) -> None:
 
 
 def explain_shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
-    """Why a limited partition must not replace the stored one; None if it may."""
+    """A sentence on why a partition of limited length must not replace the stored one; None if it may."""
     if n_given >= min(n_stored, n_whole):
         return None
     return (
@@ -207,7 +204,7 @@ def explain_shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
 
 
 def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
-    """Raises InputError if a limit would replace a longer partition."""
+    """Raises InputError if the `extraction`, made with a limit, would replace a longer stored partition."""
     n_whole = extraction.get("n_whole")
     if n_stored is not None and n_whole is not None:
         reason = explain_shortening(n_stored, extraction["n_docs"], n_whole)
@@ -216,7 +213,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
 
 
 def _show_changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
-    """The fields that changed, with their texts unless the document is confidential."""
+    """The changed fields of a document in one text, with their values unless the document is confidential."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):
         before, after = getattr(was, name), getattr(now, name)
@@ -244,7 +241,7 @@ def _find_first_difference(a: str, b: str) -> int:
 
 
 def _cut_excerpt(text: str, start: int) -> str:
-    """A part of a value around the position where it differs."""
+    """A part of `text` from about `start`, as long as messages may quote, with dots where it is cut."""
     if len(text) <= _MAX_CHARACTERS_SHOWN:
         return text
     start = max(0, min(start, len(text) - _MAX_CHARACTERS_SHOWN))

@@ -1,4 +1,5 @@
-"""Free answers in the form in which they are stored and compared, by the rule of their benchmark."""
+"""The canonical forms of free answers, in which they are stored and compared, by the rule of their
+benchmark."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _GROUPED_NUMBER = re.compile(
 
 
 def _write_fraction(fraction: re.Match[str]) -> str:
-    """A fraction as "1/2", separated from a number before it: 3½ is "3 1/2"."""
+    """A matched fraction as "1/2", with a space after a number before it: 3½ becomes "3 1/2"."""
     start, end = fraction.span()
     beside = fraction.string[max(start - 1, 0) : start], fraction.string[end : end + 1]
     before, after = (" " if sign.isalnum() or sign in ("{", "}", "~") else "" for sign in beside)
@@ -85,11 +86,11 @@ def is_number(answer: str) -> bool:
 
 @lru_cache(maxsize=4096)  # answers repeat: a benchmark has few, and each is asked many times
 def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
-    """The form of an answer: a canonical number where it is one ("18.0", "$18" and "18 eggs" are "18"), else
-    folded text.
+    """The canonical form of an answer: "18" for "18.0", "$18" and "18 eggs"; else the folded text, None if
+    empty.
 
-    None if nothing is left. Idempotent. Without `keeps_ends`, signs and brackets at the ends of a text are
-    dropped, as earlier versions did.
+    It is idempotent. Without `keeps_ends`, signs and brackets at the ends of a text are dropped, as earlier
+    versions did.
     """
     form = None if answer is None else _normalise_once(answer, keeps_ends=keeps_ends)
     while keeps_ends and form and (again := _normalise_once(form, keeps_ends=True)) != form:
@@ -110,7 +111,7 @@ def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
 
 
 def _match_quantity(text: str) -> re.Match[str] | None:
-    """A match of a folded text that is a number with an optional unit; None for other texts."""
+    """The match of a folded text that is a number with an optional unit; None for any other text."""
     bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
         if number := QUANTITY.fullmatch(drop_grouping(" ".join(re.split(r"[\s{}]+", candidate)))):
@@ -120,7 +121,7 @@ def _match_quantity(text: str) -> re.Match[str] | None:
 
 @lru_cache(maxsize=4096)
 def measure(answer: str) -> frozenset[str]:
-    """All units that the text beside an answer's number may mean; empty without a known unit.
+    """The units that the text beside an answer's number may mean; empty without a known unit.
 
     >>> measure("5 m"), measure("5 Meters."), measure("$5"), measure("5 eggs"), measure("5")
     (frozenset({'m'}), frozenset({'m'}), frozenset({'dollar'}), frozenset(), frozenset())
@@ -147,12 +148,12 @@ _PLAIN_WORD = re.compile(
 """Matches a word that is no part of a formula."""
 _FACTORIAL = re.compile(r"(?:(?:^|[^a-z])[a-z]|[0-9)}\]])!+$")
 _MEANINGFUL_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
-"""Matches C++, A+, Na+, F#, Cl-, f': their last sign is neither a sentence's end nor a mark around a text."""
+"""Matches texts such as C++, A+, Na+, F#, Cl-, f', whose last sign belongs to the answer."""
 _BOUND_PATTERN = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
 _MEANINGFUL_SIGNS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
-"""Matches signs that trimming leaves at the ends of a text that is no plain number."""
+"""Matches brackets and signs at the ends of a text that may belong to the answer, so that they stay."""
 MAX_ANSWER_LENGTH = 500
-"""Above so many characters, no signs at the ends of a text carry a meaning."""
+"""The most characters of a text in which signs at the ends may carry a meaning."""
 
 
 def trim(text: str) -> str:
@@ -187,7 +188,7 @@ def _trim_once(text: str) -> str:
 
 
 def _trim_brackets(text: str, *, is_formula: bool) -> str:
-    """The text without brackets around all of it, unless they make a list, an interval or an absolute
+    """The text without brackets around all of it, unless these mark a list, an interval or an absolute
     value."""
     if is_formula and re.fullmatch(r"\|[^|\s]+\|", text):
         return text
@@ -228,8 +229,7 @@ def drop_grouping(text: str) -> str:
 
 
 def canonical_number(number: re.Match[str]) -> str:
-    """A matched number exactly: without grouping or trailing zeros, and with an exponent only beyond 40
-    digits."""
+    """The exact number of a match, without grouping or trailing zeros; beyond 40 digits, with an exponent."""
     value = Decimal(number["digits"].replace(",", "") + number["exponent"])
     power = MULTIPLIERS.get(number["multiplier"].strip().lower(), 0)
     digits = "".join(map(str, value.as_tuple().digits)).strip("0")
@@ -248,27 +248,26 @@ def canonical_number(number: re.Match[str]) -> str:
 
 
 class Rule(StrEnum):
-    """The rule by which answers are compared, as in `benchmarks.comparison`."""
+    """The rule by which a benchmark's free answers are compared, as stored in `benchmarks.comparison`."""
 
     DEFAULT = "default"
-    """Numbers are compared as numbers, other texts without case and the punctuation around them:
-    `normalise`."""
+    """Numbers are compared as numbers, other texts without case and punctuation around them (`normalise`)."""
     EXACT = "exact"
     """Answers are compared character by character, without the spaces around them."""
     NUMERIC = "numeric"
-    """Answers are compared as numbers; text that is no number is no answer."""
+    """Answers are compared as numbers; a text that is no number counts as no answer."""
     TEXT = "text"
     """Answers are compared as texts, without case and runs of spaces."""
     SOURCE = "source"
-    """The source's grades count: an answer graded right is stored as the gold answer.
+    """The grades of an imported log count: an answer graded right is stored as the gold answer.
 
-    Others compare as by default.
+    Other answers are compared as by DEFAULT.
     """
 
     def canonical(self, answer: str | None, gold: str | None = None) -> str | None:
-        """The form in which an answer is stored and compared; None for no answer. Idempotent.
+        """The canonical form of an answer by this rule; None for no answer. It is idempotent.
 
-        By default, the number of its `gold` in another unit keeps the unit: "5 cm" is "5 (cm)" where gold is
+        By DEFAULT, a number in another unit than its `gold` keeps the unit: "5 cm" is "5 (cm)" where gold is
         "5 m".
         """
         form = None if answer is None else _RULE_FORMS[self](answer) or None
@@ -278,10 +277,8 @@ class Rule(StrEnum):
         return with_unit(form, answer) if has_other_unit else form
 
     def merge_stored(self, stored: Rule, benchmark: str) -> Rule:
-        """The rule of a benchmark whose stored answers have the rule `stored`: SOURCE if one of the two is.
-
-        Raises InputError for two other rules that differ.
-        """
+        """The rule for a benchmark whose stored answers have the rule `stored`: SOURCE if it is one of the
+        two. Raises InputError for any other two rules that differ."""
         if self is stored:
             return self
         if {self, stored} <= {Rule.DEFAULT, Rule.SOURCE}:
@@ -293,7 +290,7 @@ class Rule(StrEnum):
 
 
 def with_unit(form: str, answer: str) -> str:
-    """A number's form with the unit of its answer, if that is known; nothing else has such a form.
+    """The number `form` of an answer, with the answer's unit in brackets if that is known.
 
     >>> with_unit("5", "5 cm"), with_unit("5", "5"), Rule.DEFAULT.canonical("5 (cm)")
     ('5 (cm)', '5', '5 (cm)')
@@ -303,9 +300,9 @@ def with_unit(form: str, answer: str) -> str:
 
 
 def canonical_forms(answers: Iterable[str], rule: Rule) -> dict[str, str | None]:
-    """By answer to one question whose gold is not known, its form.
+    """The canonical form of each answer to one question whose gold answer is not known.
 
-    By the rules DEFAULT and SOURCE, equal numbers keep their units where these differ.
+    By the rules DEFAULT and SOURCE, equal numbers keep their units where the units differ.
     """
     forms = {answer: rule.canonical(answer) for answer in answers}
     if rule not in (Rule.DEFAULT, Rule.SOURCE):

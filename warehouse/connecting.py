@@ -26,7 +26,7 @@ _BUSY_MS = 60_000
 
 
 class MissingWarehouseError(InputError):
-    """The location holds no catalogue."""
+    """The error for a location without a catalogue."""
 
     def __init__(self, location: Location) -> None:
         super().__init__(
@@ -35,7 +35,8 @@ class MissingWarehouseError(InputError):
 
 
 def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with the packaged extensions loaded, without network access or a write."""
+    """A connection to an in-memory DuckDB with the installed extensions, made without network access or
+    writes. `postgres`: the catalogue will be on Postgres."""
     with suppress(ImportError):
         # Else DuckDB imports it at the first query parameter, and a Ctrl-C during that is lost.
         import_module("pandas")
@@ -63,7 +64,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _limit_threads() -> dict[str, str]:
-    """DuckDB's setting of threads: OMP_NUM_THREADS if it is set; else all cores."""
+    """DuckDB's setting for the number of threads, from OMP_NUM_THREADS; empty without it."""
     most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return {"threads": most} if most.isdecimal() and int(most) else {}
 
@@ -113,7 +114,8 @@ def attach(
 
 
 def _pick_catalog(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
-    """The catalogue's address; a copy's where its directory cannot be written to, as SQLite needs."""
+    """The address of the catalogue, or of a temporary copy if its directory is not writable, as SQLite
+    needs."""
     directory = location.directory
     if directory is None or os.access(directory, os.W_OK) or (directory / f"{CATALOG_FILE}-wal").exists():
         return location.catalog
@@ -125,7 +127,8 @@ def _pick_catalog(connection: duckdb.DuckDBPyConnection, location: Location) -> 
 def _explain_missing_snapshot(
     connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int | datetime
 ) -> InputError:
-    """The error for a missing snapshot, with the existing ones; the connection then shows the newest."""
+    """The error for a missing snapshot, which lists the existing ones. The connection then shows the
+    newest."""
     attach(connection, location, read_only=True, create=False, snapshot=None, name="newest")
     there = (
         "min(snapshot_id), max(snapshot_id), count(*), min(snapshot_time)::VARCHAR FROM newest.snapshots()"

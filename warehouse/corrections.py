@@ -1,4 +1,4 @@
-"""Corrections of stored data: of labels, and removal of models. Each is a snapshot of its own."""
+"""Corrections of labels, and removal of models. Each correction or removal is a snapshot of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from warehouse.store import PartitionKey, Warehouse
 
 
 def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[[int], str]) -> int:
-    """Gives documents the right label (choices) or gold answer (free answers); returns how many changed.
+    """Corrects documents' labels (choices) or gold answers (free answers); returns how many changed.
 
-    `corrections`: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted
-    again with its former label keeps the corrected one. Raises InputError with `place(row)` of the first row
-    that names no document, is out of range, is a duplicate or does not suit the document's kind.
+    `corrections` has the columns row, benchmark, task, doc_id, label and gold. A document that is imported or
+    extracted again with its former label keeps the corrected one. Raises InputError with `place(row)` of the
+    first row that names no document, is out of range, is a duplicate, or has the wrong kind of value.
     """
     connection = warehouse.connection
     with warehouse.transaction("correct labels"):
@@ -38,10 +38,10 @@ def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[
 
 
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
-    """Deletes a model's answers, also those to probes, in some benchmarks or all.
+    """Deletes a model's answers, also to probes, on some benchmarks or all; returns how many partitions.
 
-    Returns the number of partitions, those that only probes asked included; 0 if an earlier call deleted
-    them. Evaluations and earlier snapshots stay. Raises InputError for unknown names.
+    Partitions that only probes asked count. The result is 0 if an earlier call deleted them. Evaluations and
+    earlier snapshots stay. Raises InputError for unknown names.
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
@@ -63,22 +63,22 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
 
 
 class Removal(NamedTuple):
-    """What a removal deleted from the warehouse."""
+    """The numbers of what a removal deleted from the warehouse."""
 
     partitions: int
-    """The number of removed partitions, including those that the model answered only in part, to a probe."""
+    """The number of removed partitions, including those that the model answered only in part, for a probe."""
     runs: int
     was_known: bool
-    """Whether the warehouse has or had the model."""
+    """Whether the warehouse had the model, now or before an earlier removal."""
 
 
 @contextmanager
 def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Iterator[Removal]:
-    """Deletes a model's answers in some benchmarks, with all that only it brought there.
+    """Deletes a model's answers on some benchmarks, with all that depends on it alone there.
 
-    That is documents that no other model answered, and leaderboard runs of pools with it: the rest is as if
-    the model had never been added. Commits all of it as one snapshot when the block ends, or nothing if it
-    raises. Earlier snapshots keep it. A second call writes nothing.
+    These are documents that no other model answered, and leaderboard runs of pools with the model. All of it
+    is committed as one snapshot when the block ends, or nothing if it raises. Earlier snapshots stay. A
+    second call writes nothing.
     """
     connection, message = warehouse.connection, f"remove {model} from its pool"
     named = {"model": model, "benchmarks": list(benchmarks)}
@@ -100,13 +100,12 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
 
 
 def is_known(warehouse: Warehouse, model: str) -> bool:
-    """Whether the warehouse has a model's description or answers."""
+    """Whether the warehouse has a description or answers of the model."""
     return model in _list_models(warehouse)
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:
-    """By current name, the first name of each model that an earlier version renamed; past runs are found
-    under it.
+    """By current name, the first name of each renamed model, under which its past runs are stored.
 
     A name that a model no longer has does not refer to it: the next model of that name is another one.
     """
@@ -119,7 +118,7 @@ def first_names(warehouse: Warehouse) -> dict[str, str]:
 
 
 def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
-    """The partitions that a model answered, even if only in part, to a probe."""
+    """The partitions that a model answered, even those answered only in part, for a probe."""
     probed = warehouse.rows("SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?", [model])
     return sorted(
         {*warehouse.committed_partitions(model), *(PartitionKey(model, *place) for place in probed)}
@@ -127,7 +126,7 @@ def _find_answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
 
 
 def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
-    """Deletes partitions of a model, and all that probes hold of it on their benchmarks."""
+    """Deletes partitions of a model, and answers and estimates of its probes on their benchmarks."""
     writing.drop_partitions(warehouse.connection, going)
     probed = "WHERE model = ? AND list_contains(?, benchmark)"
     for table in ("probe_answers", "probe_estimates"):

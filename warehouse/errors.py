@@ -1,4 +1,4 @@
-"""The errors of commands: wrong input and failed work, and the message for an unknown name."""
+"""The errors that commands report: wrong input, and failed work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class InputError(Exception):
 
 
 class ReadOnlyError(InputError):
-    """A write to a warehouse that is open read-only, or that this user may not write to."""
+    """The error of a write to a warehouse that is open read-only, or that this user may not write to."""
 
 
 class RunError(Exception):

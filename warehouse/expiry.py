@@ -11,29 +11,28 @@ from warehouse.scripts import script
 from warehouse.store import Warehouse
 
 GRACE_PERIOD = timedelta(hours=24)
-"""How long a file stays that no snapshot needs any more, because queries that began before may still read
-it."""
+"""How long a file that no snapshot needs is kept: queries that began before may still read it."""
 
 
 class Expiry(NamedTuple):
-    """What an expiry deletes, or would delete."""
+    """The snapshots and files that an expiry deletes, or would delete in a dry run."""
 
     snapshots: tuple[int, ...]
     """The numbers of the deleted snapshots."""
     evaluated: tuple[int, ...]
-    """The snapshots that are kept only because evaluations, training runs or drift refer to them."""
+    """The snapshots that stay only because evaluations, training runs or drift refer to them."""
     files: int
     """The number of Parquet files that only the deleted snapshots need."""
     bytes: int
 
 
 class Merge(NamedTuple):
-    """Files of the newest snapshot, before and after small ones were merged."""
+    """The numbers of files in the newest snapshot, before and after a merge of small files."""
 
     files_before: int
     files_after: int
     rewritten: int
-    """The number of files written anew, without rows that had been deleted."""
+    """The number of files that were written anew to leave out deleted rows."""
 
 
 def expire(
@@ -42,15 +41,15 @@ def expire(
     keep: int | None = None,
     older_than: timedelta | None = None,
     evaluated: bool = False,
-    trained: Collection[int] = (),
+    training_snapshots: Collection[int] = (),
     dry_run: bool = False,
     grace: timedelta = GRACE_PERIOD,
 ) -> Expiry:
-    """Deletes old snapshots; files that no other snapshot needs follow `grace` later (`delete_needless`).
+    """Deletes old snapshots; `delete_needless` deletes files that no other snapshot needs `grace` later.
 
-    Deletes snapshots that are not among the `keep` newest and are older than `older_than`, as far as given;
-    the newest always stays. So do, unless `evaluated`, those that evaluations read, those in `trained`, which
-    `--snapshot N` reproduces, and the one that drift is measured from. An expired snapshot cannot be opened.
+    A snapshot is old if it is not among the `keep` newest and is older than `older_than`, as far as these are
+    given. The newest always stays. Unless `evaluated`, so do those that evaluations read, the
+    `training_snapshots`, and the one from which drift is measured. An expired snapshot cannot be opened.
     Raises InputError if neither limit is given, `keep` is below 1 or `older_than` negative.
     """
     if keep is None and older_than is None:
@@ -60,7 +59,9 @@ def expire(
     if (keep is not None and keep < 1) or (older_than is not None and older_than < timedelta(0)):
         raise InputError("the newest snapshot is always kept: keep at least 1, and give an age of 0 or more")
     with warehouse.upkeep():
-        expiry = _choose(warehouse, keep, older_than, () if evaluated else _read(warehouse) | set(trained))
+        expiry = _choose(
+            warehouse, keep, older_than, () if evaluated else _read(warehouse) | set(training_snapshots)
+        )
         if expiry.snapshots and not dry_run:
             call = "CALL ducklake_expire_snapshots('warehouse', versions => ?::UBIGINT[])"
             warehouse.rows(call, [list(expiry.snapshots)])
@@ -69,11 +70,11 @@ def expire(
 
 
 def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
-    """Merges small files of a table into larger ones; every snapshot still shows the same rows.
+    """Merges small files of each table into larger ones; every snapshot still shows the same rows.
 
-    The small files are deleted `grace` later, by the next call, because running queries read them. Files with
-    rows that were replaced or removed are written anew without them: models imported together share a file,
-    which no expiry could delete.
+    The small files are deleted by the first call at least `grace` later, because running queries read them.
+    Files with replaced or removed rows are first written anew without these. Models that were imported
+    together share a file, which no expiry could delete otherwise.
     """
     count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
     before = int(warehouse.rows(count)[0][0])
@@ -88,7 +89,7 @@ def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
 
 
 def find_orphans(warehouse: Warehouse) -> list[str]:
-    """Parquet files in the data folder that no snapshot knows, left by a killed write.
+    """The paths of Parquet files in the data folder that no snapshot knows, such as those of a killed write.
 
     Files of a write in progress are among them.
     """
@@ -96,14 +97,14 @@ def find_orphans(warehouse: Warehouse) -> list[str]:
 
 
 def find_overdue_files(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
-    """Files that no snapshot has needed for longer than `grace`, and that the next compaction deletes."""
+    """The paths of files that no snapshot has needed for longer than `grace`."""
     query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
     return _list_paths(warehouse, query, before=datetime.now(UTC) - grace)
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
-    """Deletes `find_orphans`, which no query reads, and `find_overdue_files`; returns how many. Needs the
-    write lock."""
+    """Deletes files that no snapshot knows or needs (`find_orphans`, `find_overdue_files`); returns how many.
+    The caller must hold the write lock."""
     if paths := find_orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
         warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": paths})
@@ -111,7 +112,7 @@ def delete_leftovers(warehouse: Warehouse) -> int:
 
 
 def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> int:
-    """Deletes `find_overdue_files`; returns how many. Needs the write lock."""
+    """Deletes `find_overdue_files`; returns how many. The caller must hold the write lock."""
     call = "CALL ducklake_cleanup_old_files('warehouse', older_than => ?::TIMESTAMPTZ)"
     return len(warehouse.rows(call, [datetime.now(UTC) - grace]))
 

@@ -1,4 +1,4 @@
-"""Checks files against the catalogue, and rows against their records and keys; repairs what it can."""
+"""Checks files against the catalogue, and rows against records and keys; repairs faults where it can."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLE_KEYS: dict[str, tuple[str, ...]] = {
     "ruled_out": ("run_id", "data"),
     "promise_looks": ("run_id", "target", "look"),
 }
-"""By table, the columns of its key, which are never NULL and never the same in two rows."""
+"""By table, the columns of its key: none is NULL, and no two rows have the same key."""
 _PARTITION_COLUMNS = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
@@ -52,20 +52,19 @@ TABLE_FOLDERS: dict[str, tuple[str, ...]] = {
     table: _PARTITION_COLUMNS.get(table, ())
     for table in ("docs", *(table for table in TABLE_KEYS if table != "docs"))
 }
-"""The tables of an export, and the columns that become folders of its plain Parquet format."""
+"""By exported table, the columns that become folders in its plain Parquet format."""
 _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes", "traces")
-"""Tables whose duplicates show in a digest, and that have too many rows to compare."""
+"""The tables with too many rows to compare keys; a digest shows their duplicates."""
 
 
 class KeyFault(NamedTuple):
-    """A fault of a key: rows without a whole key, several rows with the same one, or a model without a
-    row."""
+    """A fault of a table's key: an incomplete key, a key of several rows, or a model without a row."""
 
     table: str
     key: tuple[str | None, ...]
-    """The values of the key's columns, as text."""
+    """The values of the key's columns, as texts; None for NULL."""
     n: int
-    """The number of rows with this key; 0: none, although other tables name it."""
+    """The number of rows with this key; 0 if no row of `models` has it, although other tables name it."""
 
     @property
     def is_partial(self) -> bool:
@@ -74,7 +73,7 @@ class KeyFault(NamedTuple):
 
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
-    """Yields every key that is not whole, that several rows have, or that no row of `models` has."""
+    """Yields every key with a NULL, every key of several rows, and every answering model without a row."""
     for table in TABLE_KEYS:
         names, partial = _describe_key(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
@@ -92,10 +91,10 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
 
 
 def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
-    """Deletes rows without a whole key, and all but one of those with the same. Needs a transaction.
+    """Deletes rows with a NULL in their key, and all but one row of each key; returns the faults.
 
-    Models without a row get one with only their names. Duplicates in tables that a digest covers go with
-    their partition or task.
+    Models without a row get one with their name alone. Duplicates in tables that a digest covers are left to
+    checks of partitions and tasks. Needs a transaction.
     """
     faults = tuple(key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in faults if not fault.n))
@@ -114,7 +113,7 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
 
 
 def _describe_key(table: str) -> tuple[str, str]:
-    """The key's columns in SQL, and the condition that a row's key is not whole."""
+    """The columns of a table's key in SQL, and the condition that one of them is NULL."""
     return ", ".join(TABLE_KEYS[table]), " OR ".join(f"{name} IS NULL" for name in TABLE_KEYS[table])
 
 
@@ -124,7 +123,7 @@ _PROMPTS_AT_ONCE = 1000  # each is as long as its few-shot examples
 
 
 class FileFault(NamedTuple):
-    """A file of the catalogue that cannot be read, or is not the file that was written."""
+    """A file of the catalogue that is missing, cannot be read, or differs from the file that was written."""
 
     id: int
     """The id of the data file."""
@@ -140,7 +139,7 @@ class FileFault(NamedTuple):
 
 
 class PartitionFault(NamedTuple):
-    """A partition whose rows do not match its record."""
+    """A partition whose rows do not match its record in `extractions`."""
 
     model: str
     benchmark: str
@@ -159,7 +158,7 @@ class RunFault(NamedTuple):
 class TaskFault(NamedTuple):
     """A task with faulty documents or prompts.
 
-    Documents have neither label nor gold answer, are duplicated or altered, or their prompts are not those
+    Its documents lack both label and gold answer, are duplicated or altered, or their prompts are not those
     that models were asked.
     """
 
@@ -175,23 +174,22 @@ class TaskFault(NamedTuple):
 
 @dataclass(frozen=True)
 class Integrity:
-    """The result of an examination."""
+    """The result of an examination of a warehouse."""
 
     n_files: int
     n_partitions: int
     files: tuple[FileFault, ...]
     partitions: tuple[PartitionFault, ...] | None
-    """The faulty partitions; None if a file of the newest snapshot is at fault, so that rows cannot be
-    read."""
+    """The faulty partitions; None if rows cannot be read, because a file of the newest snapshot is faulty."""
     tasks: tuple[TaskFault, ...] | None
     keys: tuple[KeyFault, ...] | None
     runs: tuple[RunFault, ...] | None
     other_writers: tuple[int, ...]
-    """Snapshots in which another client wrote or deleted rows."""
+    """The numbers of snapshots in which another client than rlfocal wrote or deleted rows."""
     orphans: tuple[str, ...]
-    """Files in the data folder that no snapshot knows."""
+    """The paths of files in the data folder that no snapshot knows."""
     overdue: tuple[str, ...]
-    """Files that no snapshot has needed for so long that no running query reads them."""
+    """The paths of files that no snapshot has needed for longer than the grace period."""
 
     @property
     def current_files(self) -> tuple[FileFault, ...]:
@@ -200,30 +198,29 @@ class Integrity:
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything in the newest snapshot is intact. Leftover files do no harm."""
+        """Whether everything in the newest snapshot is intact; leftover files do not count."""
         return not (self.current_files or self.partitions or self.tasks or self.keys or self.runs)
 
 
 class Repair(NamedTuple):
-    """What a repair dropped."""
+    """The faults that a repair removed, and the number of files that it deleted."""
 
     files: tuple[FileFault, ...]
-    """Files that were dropped from the newest snapshot."""
+    """The files that were dropped from the newest snapshot."""
     tasks: tuple[TaskFault, ...]
-    """Tasks whose damaged documents were dropped, with their partitions, or whose prompts were."""
+    """The tasks whose damaged documents were dropped with their partitions, or whose prompts were dropped."""
     partitions: tuple[PartitionFault, ...]
-    """Dropped partitions, which the next extraction or import fills again."""
+    """The dropped partitions, which the next extraction or import fills again."""
     keys: tuple[KeyFault, ...]
-    """Keys whose rows were deleted: those without a whole key, and all but one of those with the same; and
-    models that got a row."""
+    """The faulty keys: their surplus or incomplete rows were deleted, and models without a row got one."""
     runs: tuple[RunFault, ...]
-    """Dropped runs, which the next evaluation computes again."""
+    """The dropped runs, which the next evaluation computes again."""
     deleted: int
     """The number of deleted files that no snapshot knows or needs."""
 
 
 def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Integrity:
-    """Reads every file in full and compares files, rows and records.
+    """Reads every file in full, and compares files, rows and records with each other.
 
     `on_progress` is called with the share of files read, from 0 to 1.
     """
@@ -252,10 +249,10 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
 
 
 def repair(warehouse: Warehouse) -> Repair:
-    """Drops unreadable files and incomplete partitions, and deletes files that no snapshot needs.
+    """Drops unreadable files and faulty partitions, tasks, keys and runs; deletes files that are not needed.
 
-    Each step is a new snapshot; earlier ones still name the lost files. For models and runs, the rows of a
-    lost file are lost; for documents, those of the whole task, with the partitions that answered them.
+    Each step is a new snapshot; earlier ones still name the lost files. A lost file of models or runs loses
+    its rows. One of documents loses all of its task, with the partitions that answered them.
     """
     with warehouse.upkeep():
         lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
@@ -308,7 +305,7 @@ def _examine_files(
 
 
 def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | str]:
-    """The number of rows of each file, fully decoded, or why it cannot be read."""
+    """The number of rows of each file after a full read, or a phrase that says why it cannot be read."""
     # Only a hash of every value decodes every page.
     read = (
         "SELECT filename, count(*), bit_xor(hash(COLUMNS(* EXCLUDE filename))) "
@@ -328,7 +325,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
 
 
 def _find_file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
-    """The fault of a file, if it has one; `counted` is the result of `_count_rows`."""
+    """A phrase that names the fault of a file, or None; `counted` is what `_count_rows` gave for it."""
     if "://" not in path:
         file = Path(path)
         if not file.is_file():
@@ -360,7 +357,7 @@ def _find_task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
 
 
 def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
-    """By task, how many prompts are missing or do not match their documents' `prompt_hash`."""
+    """By task, the number of prompts that are missing or do not match their documents' `prompt_hash`."""
     altered: Counter[tuple[str, str]] = Counter()
     rows = warehouse.connection.execute(script("upkeep/prompts"))
     while some := rows.fetchmany(_PROMPTS_AT_ONCE):
@@ -372,10 +369,8 @@ def _count_other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
 
 
 def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:
-    """Drops data files from the catalogue, in a snapshot of its own.
-
-    DuckLake itself would have to read them.
-    """
+    """Drops data files from the catalogue, as a snapshot of its own; DuckLake itself would have to read
+    them."""
     parameters = {
         "newest": warehouse.snapshot(),
         "message": "doctor: drop unreadable files",

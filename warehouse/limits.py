@@ -1,4 +1,4 @@
-"""Limits of memory and disk for a query, and the messages where they do not suffice."""
+"""Limits of memory and disk for a query, and the errors raised where they do not suffice."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ _FULL_DISK_MESSAGES = (
     "cannot rollback",  # it has ended a transaction that outgrew its memory and found no room
 )  # fmt: skip
 _DISK_ERROR_MESSAGES, _FEW_BYTES = ("disk I/O error",), 1 << 20
-"""SQLite's messages of a full disk, which it also gives for a damaged one; and the free bytes below which the
-disk is full."""
+"""SQLite's messages for a full or damaged disk, and the free bytes below which the disk counts as full."""
 _LOCKED_MESSAGES = ("database is locked",)
 
 
 class DiskFullError(RunError):
-    """A folder takes no more data: its disk is full, or a quota or a limit on file sizes is reached."""
+    """The error of a folder that takes no more data: a full disk, a quota, or a limit on file sizes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,8 +50,8 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if `folder` takes no more, ReadOnlyError if it may not be written to, and RunError
-    if another program holds its catalogue."""
+    """Runs a block that writes to `folder`. Raises DiskFullError if it takes no more data, ReadOnlyError if
+    this user may not write to it, and RunError if another program has locked its catalogue."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
@@ -75,14 +74,14 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[str]) -> bool:
-    """Whether an error has one of the system's `numbers`, or contains one of DuckDB's or SQLite's `texts`."""
+    """Whether an error has one of the error numbers, or contains one of the texts of DuckDB or SQLite."""
     if isinstance(error, OSError):
         return error.errno in numbers
     return any(text in str(error) for text in texts)
 
 
 def _count_free_bytes(folder: Path) -> int:
-    """The free bytes of a folder's disk."""
+    """The free bytes on the disk of a folder, which need not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -97,17 +96,16 @@ def _show_room(folder: Path) -> str:
 
 
 LIMIT_VARIABLE = "RLFOCAL_MEMORY_LIMIT"
-"""The environment variable of the memory that a query may take, such as 4GB; unset: 80 % of all."""
+"""The environment variable that limits a query's memory, such as 4GB; unset: 80 % of the machine's."""
 _MEMORY_AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _SPILL_SHARE = 2
-"""The free disk space, when the warehouse is opened, is divided by this: so much a query may spill."""
+"""A query may spill 1 / this of the disk space that is free when the warehouse is opened."""
 
 
 def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
-    """DuckDB's settings for memory: it spills into the system's temporary folder, not into the working
-    directory.
+    """DuckDB's settings for memory; queries spill into the system's temporary folder.
 
-    Raises InputError for a limit that is no amount of memory.
+    Raises InputError if the limit in the environment is no amount of memory.
     """
     folder = Path(gettempdir())
     limit = os.environ.get(LIMIT_VARIABLE, "").strip()
@@ -123,7 +121,7 @@ def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
 
 
 def explain_memory(error: BaseException) -> str | None:
-    """A sentence on what to do about a query that is too large; None for other errors."""
+    """A sentence on what to do about a query that needs too much memory; None for other errors."""
     if not isinstance(error, duckdb.OutOfMemoryException):
         return None
     return (
@@ -136,7 +134,7 @@ def explain_memory(error: BaseException) -> str | None:
 
 @contextmanager
 def explain_memory_errors() -> Iterator[None]:
-    """Raises RunError, with what to do, if a query needs more memory or disk than it may take."""
+    """Runs a block of queries; raises RunError with what to do if one needs too much memory or disk."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:

@@ -1,4 +1,4 @@
-"""Locations of a warehouse: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
+"""Locations of a warehouse: a directory (SQLite catalogue and Parquet files) or a Postgres URI."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ DEFAULT_LOCATION = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
 LOCK_FOLDER = "locks"
 _LEFTOVERS = frozenset({"data", LOCK_FOLDER, CATALOG_FILE, f"{CATALOG_FILE}-journal"})
-"""What an interrupted creation of a warehouse may leave in its directory."""
+"""The names of files and folders that an interrupted creation of a warehouse may leave in its directory."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A warehouse's location: the catalogue as DuckLake's ATTACH takes it, and the folder of Parquet
+    """A warehouse's location: the catalogue's address for DuckLake's ATTACH, and the folder of Parquet
     files."""
 
     name: str
     """The warehouse's name in messages, without a password."""
     catalog: str
     data: str | None
-    """The folder of Parquet files; None: an existing Postgres catalogue knows it."""
+    """The folder or URI of the Parquet files; None: an existing Postgres catalogue names it."""
     directory: Path | None
     """The warehouse's directory; None for Postgres."""
 
@@ -37,11 +37,10 @@ class Location:
 
     @property
     def local(self) -> Path:
-        """The folder where this machine keeps files about the warehouse, independent of the current
-        directory.
+        """The folder on this machine for files about the warehouse, whatever the current directory.
 
-        For Postgres it is $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share. The digest is of
-        the address without its password.
+        For Postgres it is $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share. The digest is that
+        of the address without its password.
         """
         if self.directory is not None:
             return self.directory
@@ -50,12 +49,12 @@ class Location:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of agents trained from this warehouse."""
+        """The folder of checkpoints of agents that were trained from this warehouse."""
         return self.local / "checkpoints"
 
     @property
     def studies(self) -> Path:
-        """The folder of the results of studies of this warehouse."""
+        """The folder of findings of studies on this warehouse."""
         return self.local / "studies"
 
     @property
@@ -65,25 +64,26 @@ class Location:
 
     @property
     def shards(self) -> Path:
-        """The folder of extracted answers that are not committed yet."""
+        """The folder of shards: extracted answers that are not committed yet."""
         return self.local / "shards"
 
     @property
     def payments(self) -> Path:
-        """The database of payments to services, and of what they answered."""
+        """The SQLite file of payments to services, and of the services' answers."""
         return self.local / "payments.sqlite"
 
     @property
     def folder(self) -> Path:
-        """The folder on this machine whose disk a write fills."""
+        """The folder on this machine whose disk a write to the warehouse fills."""
         data = self.data if self.data and "://" not in self.data else None
         return self.directory or (self.local if data is None else Path(data))
 
 
 def locate(location: str | Path | Location | None) -> Location:
-    """The address that `location` means; None is $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse.
+    """The location that a directory or URI names; None is $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse.
 
-    Postgres: `postgres:dbname=lake host=db?data=/mnt/lake` or `postgresql://user@db/lake?data=s3://bucket/lake`.
+    Postgres: `postgres:dbname=lake host=db?data=/mnt/lake` or
+    `postgresql://user@db/lake?data=s3://bucket/lake`.
     """
     if isinstance(location, Location):
         return location
@@ -101,7 +101,7 @@ def locate(location: str | Path | Location | None) -> Location:
 
 
 def expand_path(path: str | Path) -> Path:
-    """The path with ~ and ~user replaced by folders. Raises InputError for an unknown user."""
+    """The path with ~ and ~user replaced by home folders. Raises InputError for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -114,9 +114,9 @@ def check_location(location: str | Path | Location | None) -> None:
 
 
 def may_exist(location: Location) -> bool:
-    """Whether a catalogue may be at the location (on Postgres, only attaching tells).
+    """Whether a catalogue may be at the location; for Postgres always true, because only attaching can tell.
 
-    Raises InputError if something else is.
+    Raises InputError if something other than a warehouse is there.
     """
     directory = location.directory
     if directory is None:

@@ -1,5 +1,5 @@
-"""Locks of a warehouse, which end with their holder: files in its directory, or advisory locks on
-Postgres."""
+"""Locks of a warehouse: files in its directory, or advisory locks on Postgres. A lock ends with its
+process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warehouse.scripts import quote
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
-"""The seconds between attempts to take a lock, first and at most; they double."""
+"""The first and the longest pause between attempts to take a lock, in seconds; pauses double."""
 # Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
 _SESSION_QUERY = """
 SELECT set_config(name, CASE name
@@ -52,7 +52,7 @@ WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {queue}
 def lock(
     place: Location, connection: duckdb.DuckDBPyConnection, name: str, *, seconds: float = math.inf
 ) -> AbstractContextManager[bool]:
-    """Holds the lock `name` of the warehouse; yields False if it is not free within `seconds`.
+    """Holds the lock `name` of the warehouse during a block; yields False if it is not free within `seconds`.
 
     `connection` is to the DuckDB that has the warehouse attached; on Postgres the lock has its own session.
     Waiting polls, so Ctrl-C ends it. A lock is not reentrant.
@@ -65,7 +65,7 @@ def lock(
 
 @contextmanager
 def write_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Holds the lock of the one writer. Raises RunError if another one keeps writing for ten minutes."""
+    """Holds the write lock during a block. Raises RunError if another process keeps it for ten minutes."""
     with lock(place, connection, "write", seconds=_PATIENCE_SECONDS) as mine:
         if not mine:
             raise RunError(f"warehouse {place.name}: another process has been writing for ten minutes")
@@ -87,7 +87,7 @@ def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
 
 
 def _acquire_in_turn(file: FileLock, path: Path, seconds: float) -> bool:
-    """Takes the lock in the order of arrival: each waiter holds a ticket, a file named by its time."""
+    """Takes the lock in the order of arrival. Each waiter has a ticket: a locked file named by its time."""
     ticket = path.with_name(f"{path.stem}.{time_ns():020d}-{uuid4().hex}.ticket")
     place = FileLock(ticket)  # an earlier waiter may be looking whether it lives
     place.acquire()
@@ -99,7 +99,7 @@ def _acquire_in_turn(file: FileLock, path: Path, seconds: float) -> bool:
 
 
 def _is_first(ticket: Path) -> bool:
-    """Whether no earlier waiter lives; deletes the tickets of those that were killed."""
+    """Whether no earlier waiter's process lives; deletes the tickets of killed ones."""
     tickets = ticket.parent.glob(f"{ticket.name.partition('.')[0]}.*.ticket")
     for earlier in sorted(path for path in tickets if path.name < ticket.name):
         gone = FileLock(earlier, timeout=0)
@@ -122,10 +122,10 @@ def _acquire(file: FileLock) -> bool:
 def _advisory_lock(
     place: Location, connection: duckdb.DuckDBPyConnection, digest: bytes, seconds: float
 ) -> Iterator[bool]:
-    """Holds an advisory lock of Postgres, in a transaction, because DuckDB then gives its session to nobody
-    else.
+    """Holds an advisory lock of Postgres during a block; yields whether it was acquired within `seconds`.
 
-    Postgres keeps the advisory locks of each database apart, and a database holds one warehouse.
+    It is in a transaction, because DuckDB then gives its session to nobody else. Postgres keeps the locks of
+    each database apart, and a database holds one warehouse.
     """
     key, queue = int.from_bytes(digest[:8], signed=True), int.from_bytes(digest[8:12]) >> 1
     attempt = f"SELECT pg_try_advisory_xact_lock({key}) AS mine"
@@ -157,7 +157,7 @@ def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
 
 
 def _draw_ticket(holder: duckdb.DuckDBPyConnection, queue: int) -> int:
-    """A waiter's place in the queue: an advisory lock named by its time, which ends with its session."""
+    """Draws a waiter's ticket: an advisory lock of this session in the queue, named by its time."""
     while True:  # two came in the same millisecond
         [(ticket, is_mine)] = _query(holder, _TICKET_QUERY.format(queue=queue))
         if is_mine:

@@ -1,4 +1,5 @@
-"""Data paths in an object store: S3, GCS and R2 through DuckDB's httpfs, all others through fsspec."""
+"""Access to Parquet files in an object store: S3, GCS and R2 through DuckDB's httpfs, others through
+fsspec."""
 
 from __future__ import annotations
 
@@ -20,28 +21,28 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 OPTIONS_VARIABLE = "RLFOCAL_STORAGE_OPTIONS"
-"""The environment variable of fsspec's storage options, a JSON object."""
+"""The environment variable with fsspec's storage options, a JSON object."""
 _SECRET_TYPES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
-"""By protocol that httpfs speaks, DuckDB's type of secret."""
+"""By protocol that httpfs supports, DuckDB's type of secret."""
 _FROM_ENVIRONMENT = {
     "KEY_ID": ("AWS_ACCESS_KEY_ID",),
     "SECRET": ("AWS_SECRET_ACCESS_KEY",),
     "SESSION_TOKEN": ("AWS_SESSION_TOKEN",),
     "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""By option of a secret, the variables from which AWS's own tools read it."""
+"""By option of a DuckDB secret, the environment variables from which AWS's own tools read it."""
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SECRET_NAME = "rlfocal_data"
 _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
-"""Settings into which httpfs copies the environment, and which any query could read."""
+"""The settings into which httpfs copies credentials from the environment; any query could read them."""
 
 
 def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) -> None:
-    """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
+    """Gives `connection` access to the object store of a data path, unless that is on this machine.
 
-    A secret that DuckDB has for the path is used. Otherwise one is made for this connection, from the
-    environment or, for S3, from what AWS's own tools would use. A second call makes it anew, because session
-    tokens expire. Raises InputError if fsspec does not know the store, or its package is not installed.
+    If DuckDB has no secret for the path, this makes one for the connection, from the environment or, for S3,
+    from what AWS's own tools would use. A second call makes it anew, because session tokens expire. Raises
+    InputError if fsspec does not know the store, or its package is not installed.
     """
     if data is None or "://" not in data:
         return
@@ -53,7 +54,7 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a store refused a request or was not reached, which says nothing about the requested file."""
+    """Whether a store refused a request or was not reached; a missing file is neither."""
     if isinstance(error, duckdb.HTTPException):
         return error.status_code != HTTPStatus.NOT_FOUND
     return isinstance(error, duckdb.IOException) and " error for HTTP " in str(error)
@@ -61,9 +62,9 @@ def is_refusal(error: BaseException) -> bool:
 
 @contextmanager
 def asking_store(*, for_writing: bool = False) -> Iterator[None]:
-    """Raises RunError, with the store's words and what to check, if a store refuses a request of the block.
+    """Runs a block that makes requests; raises RunError, with what to check, if the store refuses one.
 
-    A missing file is no refusal, except `for_writing`, where the bucket is missing.
+    A missing file is no refusal, except `for_writing`, when the bucket must be missing.
     """
     try:
         yield
@@ -78,7 +79,7 @@ def asking_store(*, for_writing: bool = False) -> Iterator[None]:
 
 
 def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> None:
-    """Makes a temporary secret from the environment, unless DuckDB has one for the path."""
+    """Makes a temporary secret for the data path from the environment, unless DuckDB has one for it."""
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
     secrets = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
@@ -91,7 +92,7 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
 
 
 def _make_secret_options(kind: str) -> dict[str, str]:
-    """The options of a secret, from the environment as it is now."""
+    """The options of a secret of this type, from the present environment."""
     options = {
         option: value
         for option, names in _FROM_ENVIRONMENT.items()
@@ -108,10 +109,11 @@ def _make_secret_options(kind: str) -> dict[str, str]:
 
 
 def _ask_aws() -> dict[str, str]:
-    """The credentials of a profile, SSO, a process or a role, which botocore finds where it is installed.
+    """The secret's options that botocore finds in a profile, SSO, a process or a role; empty without
+    botocore.
 
-    Each call opens a session: an older one would keep a token until shortly before it expires. Raises
-    RunError where they cannot be loaded or renewed.
+    Each call opens a session, because an older one would keep a token until shortly before it expires. Raises
+    RunError if credentials cannot be loaded or renewed.
     """
     try:
         from botocore.exceptions import BotoCoreError, ClientError

@@ -1,4 +1,4 @@
-"""Opens a warehouse, and creates or upgrades its tables, views and macros. No other module does."""
+"""Opens a warehouse, and creates or upgrades its tables, views and macros."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 18
-"""Raise it by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
+"""The version of the schema; raise it when a release changes files under sql/. Writers then upgrade."""
 FIRST_RELEASED_VERSION = 11
-"""The first version that was released; warehouses of earlier ones are refused."""
+"""The first released version of the schema; warehouses of earlier versions are refused."""
 
 
 def open_warehouse(
@@ -36,8 +36,8 @@ def open_warehouse(
     $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as it
     was then, read-only. A missing warehouse is created, unless `create=False` or it is only read.
 
-    Raises InputError if there is nothing to read, for something else at the location, an unknown snapshot, or
-    another schema.
+    Raises InputError for a missing warehouse or something else at the location, for an unknown snapshot, and
+    for a schema that cannot be read.
     """
     place = locate(location)
     read_only = read_only or snapshot is not None
@@ -58,18 +58,18 @@ def open_warehouse(
 
 
 def needs_upgrade(warehouse: Warehouse) -> bool:
-    """Whether the warehouse's schema is older than rlfocal's, because it has only been read since."""
+    """Whether the warehouse's schema is older than rlfocal's; only opening it for writing upgrades it."""
     return _read_schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
 
 
-def is_lent(warehouse: Warehouse, table: str) -> bool:
-    """Whether an empty table exists for this connection alone, because the warehouse's schema lacks it."""
-    lent = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'temp' AND table_name = ?"
-    return bool(warehouse.rows(lent, [table])[0][0])
+def lacks_table(warehouse: Warehouse, table: str) -> bool:
+    """Whether the warehouse's schema lacks the table, and the connection has an empty one instead."""
+    temporary = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'temp' AND table_name = ?"
+    return bool(warehouse.rows(temporary, [table])[0][0])
 
 
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
-    """Raises InputError unless the catalogue in use, which shows `snapshot`, has readable tables."""
+    """Raises InputError unless the attached catalogue, at `snapshot`, has tables of a readable schema."""
     _check_version(_read_schema(connection, place)[0], place, snapshot)
 
 
@@ -102,7 +102,7 @@ def _attach_or_create(
 
 
 def _read_schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
-    """The schema's version, 0 for a DuckLake without tables; and the digest of its SQL, if it has one."""
+    """The schema's version, 0 for a DuckLake without tables; and the digest of its SQL, or None."""
     # All rows are fetched: an unread result keeps a transaction open on Postgres.
     newest = "SELECT max(version), sql_digest() FROM schema_version"
     with suppress(duckdb.CatalogException):
@@ -124,7 +124,7 @@ def _read_schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tupl
 
 
 def _is_upgraded(version: int, digest: str | None) -> bool:
-    """Whether a writer would update such a schema: an older one, or views and macros of other SQL."""
+    """Whether a writer would upgrade this schema: an older version, or views and macros of other SQL."""
     is_edited = version == SCHEMA_VERSION and digest != schema_digest()
     return is_edited or version == 0 or FIRST_RELEASED_VERSION <= version < SCHEMA_VERSION
 
@@ -146,9 +146,9 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
 
 
 def define_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone today's views and macros.
+    """Creates the present views and macros as temporary ones, for this connection alone.
 
-    They are found before the catalogue's, and read its temporary tables before the catalogue's.
+    They take precedence over the catalogue's, and read temporary tables where these have the same names.
     """
     for name in SCHEMA_FILES[1:]:
         unqualified = schema_script(name).replace(f"{CATALOG_NAME}.", "")
@@ -156,10 +156,9 @@ def define_views(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone today's views and macros, and what they need of an older schema.
+    """Creates the present views and macros as temporary ones, with what they need of an older schema.
 
-    They are found before the catalogue's. Tables that it lacks are empty, and columns that its tables lack
-    are NULL.
+    Tables that the warehouse lacks become empty temporary ones, and columns that its tables lack are NULL.
     """
     there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     for statement in connection.extract_statements(script(SCHEMA_FILES[0])):
@@ -175,7 +174,7 @@ def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _find_lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
-    """(table, column, type) of the columns that an older schema's tables lack."""
+    """Tuples (table, column, type) of the columns that an older schema's tables lack."""
     listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ?"
     with duckdb.connect() as scratch:
         scratch.execute(script(SCHEMA_FILES[0]))
@@ -186,7 +185,7 @@ def _find_lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[s
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
-    """Updates tables, views and macros, unless another process just did; returns the schema's version and
+    """Upgrades tables, views and macros, unless another process just did; returns the new version and
     digest."""
     with write_lock(place, connection):
         before, digest = _read_schema(connection, place)

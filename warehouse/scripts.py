@@ -1,4 +1,4 @@
-"""The package's SQL files, and the meanings of tables, views, macros and columns, from documentation.toml."""
+"""The package's SQL files, and the comments on tables, views, macros and columns from documentation.toml."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEMA_FILES = (
     "current_evaluations",
     "sql_digest",
 )
-"""The files that make up the schema, in order."""
+"""The names of the SQL files that make up the schema, in the order in which they run."""
 
 _DEFINITION_PATTERN = re.compile(
     r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|MACRO) (?:IF NOT EXISTS )?(\w+)(\([^)]*\))?(?: AS (TABLE))?",
@@ -57,7 +57,7 @@ class Definition(NamedTuple):
 
 
 def definitions() -> list[Definition]:
-    """All definitions of the schema, in the order of its files."""
+    """All tables, views, macros and functions of the schema, in the order of its files."""
     defined_names = []
     for kind, name, parameters, is_table in _DEFINITION_PATTERN.findall("\n".join(map(script, SCHEMA_FILES))):
         if kind == "MACRO":
@@ -71,12 +71,12 @@ def definitions() -> list[Definition]:
 
 @cache
 def schema_digest() -> str:
-    """The sha256 over the files of the schema."""
+    """The sha256 over the texts of all files of the schema."""
     return sha256("\0".join(map(script, SCHEMA_FILES)).encode()).hexdigest()
 
 
 def schema_script(name: str) -> str:
-    """The text of a file of the schema, with the digest of all."""
+    """The text of a file of the schema, with the schema's digest filled in."""
     return script(name).replace("$digest", schema_digest())
 
 
@@ -94,7 +94,7 @@ class DocumentationRow(NamedTuple):
     """A row of the view `documentation`."""
 
     kind: str
-    """The kind of the thing, as in `Definition`."""
+    """The kind of what is documented, as in `Definition`."""
     name: str
     parameters: str
     column_name: str | None
@@ -103,19 +103,17 @@ class DocumentationRow(NamedTuple):
 
 
 DOCUMENTATION_VIEW = Definition("view", "documentation", "")
-"""The view of all meanings, which this module creates."""
+"""The view of all comments, which `document` creates."""
 
 
 def list_definitions() -> list[Definition]:
-    """All tables, views and macros."""
+    """All tables, views, macros and functions, with the view `documentation`."""
     return [*definitions(), DOCUMENTATION_VIEW]
 
 
 def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
-    """The meaning of everything that is defined, then of each of `columns`: (table or view, column).
-
-    Tables, views and columns that only another client knows are left out.
-    """
+    """The rows of the view `documentation`: all definitions, then each of `columns`, pairs (table or view,
+    column). Tables, views and columns that only another client defined are left out."""
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
     comments: dict[str, dict[str, str]] = tomllib.loads(text)
     whose = {what.name: what for what in list_definitions()}
@@ -133,7 +131,7 @@ def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
 
 def document(connection: duckdb.DuckDBPyConnection) -> None:
     """Writes comments on tables, views and tables' columns, and creates the view `documentation` of all
-    meanings.
+    comments.
 
     DuckLake 1.5.5 takes no comment on macros and the columns of views. Needs a transaction.
     """

@@ -1,4 +1,4 @@
-"""Snapshots, one for every commit: which exist, what each changed, and how two of them differ."""
+"""Snapshots, one for every commit: lists them, and compares two of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTILE_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 class RowChange(NamedTuple):
-    """The number of rows of a table that a commit added, deleted and updated."""
+    """The numbers of rows of a table that a commit added, deleted and updated."""
 
     table: str
     added: int
@@ -50,21 +50,21 @@ class Snapshot:
     time: datetime
     message: str | None
     kinds: tuple[str, ...]
-    """DuckLake's names of its changes, such as `tables_inserted_into`."""
+    """DuckLake's names of the commit's changes, such as `tables_inserted_into`."""
     rows: tuple[RowChange, ...]
-    """Changes of rows by table; tables that lost a file are left out."""
+    """The changes of rows by table; a table with a lost file is left out."""
     partitions: tuple[PartitionChange, ...]
 
 
 class Logprobs(NamedTuple):
-    """The distribution of log-prob differences, after minus before, in nats."""
+    """The distribution of differences in choices' log-probs, after minus before, in nats."""
 
     n: int
     """The number of choices compared."""
     n_moved: int
     """The number of choices whose log-prob differs at all."""
     n_beyond: int
-    """The number of choices whose log-prob differs by more than is allowed."""
+    """The number of choices whose log-prob differs by more than the allowed amount."""
     mean: float
     quantiles: tuple[float, ...]
     """The quantiles of the differences at QUANTILE_LEVELS."""
@@ -84,7 +84,7 @@ class PartitionDifference:
     """How one partition changed between two snapshots, over the documents that are the same in both."""
 
     change: str
-    """What happened to the partition.
+    """The kind of change of the partition.
 
     It was `added`, `removed`, `replaced` (extracted or imported again), `rewritten` (other answers under the
     same record), or `relabelled` (the same answers, other labels).
@@ -95,9 +95,9 @@ class PartitionDifference:
     low_precision: bool
     """Whether either model computed in 16 bits, was quantised, or was served at an unknown precision."""
     logprobs: Logprobs | None
-    """How log-probs moved; None unless the partition holds choices that were answered anew."""
+    """The changes of log-probs; None unless the partition has choices that were answered anew."""
     texts: SampledTexts | None
-    """How sampled texts changed; None unless the partition holds samples that were drawn anew."""
+    """The changes of sampled texts; None unless the partition has samples that were drawn anew."""
     n_before: int
     n_after: int
     n_shared: int
@@ -105,14 +105,14 @@ class PartitionDifference:
     flipped: int
     """The number of shared documents with another prediction."""
     became_right: int
-    """The number of documents whose answer became right, by the later labels; so a corrected label changes
-    nothing."""
+    """The number of shared documents whose answer became right. Both answers are judged by the later labels,
+    unless labels alone changed."""
     became_wrong: int
     accuracy_before: float | None
-    """The accuracy over all its documents then, by the labels of then; None if it did not exist."""
+    """The accuracy of the earlier partition, by the labels of that time; None if there was none."""
     accuracy_after: float | None
     ran: dict[str, tuple[Any, Any]]
-    """Changes in backend, settings and versions, as {name: (before, after)}."""
+    """The changes in backend, settings and versions, as {name: (before, after)}."""
 
     @property
     def key(self) -> PartitionKey:
@@ -137,7 +137,7 @@ class SnapshotDifference:
 
 
 def snapshots(warehouse: Warehouse, last: int | None = None) -> list[Snapshot]:
-    """The existing snapshots, oldest first; only the `last` ones if given."""
+    """The existing snapshots, oldest first; with `last`, only so many of the newest."""
     with warehouse.hold_snapshot():
         return _snapshots(warehouse, last)
 
@@ -151,11 +151,11 @@ def diff(
     full: float = 0.0,
     low: float = 0.0,
 ) -> SnapshotDifference:
-    """The changes from snapshot `before` to snapshot `after`, in one benchmark or all.
+    """The changes from snapshot `before` to snapshot `after`, on one benchmark or all.
 
-    All answers are compared, not their records. `full`, `low`: how much the log-prob of a one-token choice
-    may differ at either precision, in nats; of n tokens, √n times as much. Raises InputError for a snapshot
-    that does not exist or has no tables, and for an unknown benchmark.
+    Answers are compared, not their records. `full` and `low` are the most nats by which the log-prob of a
+    one-token choice may differ, at full and at low precision; of n tokens, √n times as much. Raises
+    InputError for a snapshot that does not exist or has no tables, and for an unknown benchmark.
     """
     with both_snapshots(location, before, after) as opened:
         if benchmark is not None:
@@ -175,7 +175,7 @@ def diff(
 
 @contextmanager
 def both_snapshots(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
-    """The warehouse as of `after`, with itself as of `before` attached under that name."""
+    """Yields the warehouse at snapshot `after`, with itself at `before` attached by that name."""
     with open_warehouse(location, snapshot=after) as opened:
         attach(
             opened.connection, opened.location, name="before", read_only=True, create=False, snapshot=before
@@ -221,7 +221,7 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
 
 
 def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Of one table, by snapshot, the numbers of added, removed and updated rows; empty if a file is lost."""
+    """The numbers of added, removed and updated rows of one table, by snapshot; empty if a file is lost."""
     # On its own connection, because an error ends the caller's transaction.
     with closing(warehouse.connection.cursor()) as cursor:
         try:

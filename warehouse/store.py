@@ -46,18 +46,17 @@ class PartitionRecord(NamedTuple):
     fingerprint: str
     n_docs: int
     fault: str | None = None
-    """Why the partition's rows count nowhere and are to be extracted again; None if nothing is wrong."""
+    """The fault for which the partition's rows count nowhere and are extracted again, or None."""
     n_to_ask: int = 0
-    """The number of documents without an answer that are to be asked again."""
+    """The number of documents without an answer that the next extraction asks again."""
     transformers: str | None = None
-    """The version of transformers that read the prompts; None where none did."""
+    """The version of transformers that encoded the prompts; None if it was not used."""
     dtype: str | None = None
     """The data type in which the engine computed."""
 
 
 class Warehouse:
-    """A DuckLake attached AS warehouse and in use, so that unqualified names of tables, views and macros
-    work.
+    """An open warehouse: a DuckLake attached as the current catalogue, so that names need no prefix in SQL.
 
     `connection` is one DuckDB connection: use a warehouse from one thread, and open another for another
     thread.
@@ -81,22 +80,22 @@ class Warehouse:
         self.connection.close()
 
     def query(self, sql: str, params: Params = ()) -> pa.Table:
-        """The result of one statement as an Arrow table, with `.to_pandas()`; `polars.from_arrow` takes it,
-        too."""
+        """The result of one statement as an Arrow table, which has `.to_pandas()`, and which polars takes."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.to_arrow_table)
 
     def rows(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
-        """The result of one statement as tuples."""
+        """The rows of one statement's result, as tuples."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchall)
 
     def columns(self, sql: str, params: Params = ()) -> dict[str, Any]:
-        """The result of one statement, as a numpy array for each column."""
+        """The columns of one statement's result, as numpy arrays."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchnumpy)
 
     def _ask(
         self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]
     ) -> Fetched:
-        """The result of one statement. If a store refuses, it is asked once more, with new credentials."""
+        """The result of one statement; if the object store refuses it, it is repeated with new
+        credentials."""
         with explain_memory_errors(), asking_store():
             try:
                 return fetch(self.connection.execute(sql, _make_bindable(params)))
@@ -121,12 +120,12 @@ class Warehouse:
     def committed_partitions(
         self, model: str | None = None, benchmark: str | None = None
     ) -> dict[PartitionKey, PartitionRecord]:
-        """The committed partitions: of one model or all, of one benchmark or all."""
+        """The records of committed partitions, of one model or all, and of one benchmark or all."""
         partitions = self.rows(script("committed"), [model, benchmark])
         return {PartitionKey(*row[:3]): PartitionRecord(*row[3:]) for row in partitions}
 
     def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
-        """By key, the fingerprints of the committed partitions."""
+        """The fingerprint of each committed partition, of one benchmark or all."""
         return {
             key: partition.fingerprint
             for key, partition in self.committed_partitions(benchmark=benchmark).items()
@@ -139,7 +138,7 @@ class Warehouse:
 
     @contextmanager
     def hold_snapshot(self) -> Iterator[None]:
-        """All queries of the block see one snapshot, whatever is committed meanwhile."""
+        """Runs a block whose queries all see one snapshot, whatever is committed meanwhile."""
         self._renew_secret()
         self.connection.execute("BEGIN")
         self._reading = True
@@ -151,10 +150,10 @@ class Warehouse:
 
     @contextmanager
     def transaction(self, message: str) -> Iterator[None]:
-        """Takes the write lock; commits the block's writes as one snapshot, or nothing if it raises.
+        """Runs a block under the write lock; commits its writes as one snapshot, or none if it raises.
 
-        Keep the block short: other writers wait for it (readers never do). Transactions do not nest. Raises
-        DiskFullError if the warehouse's disk is full.
+        Keep the block short, because other writers wait for it; readers never do. Transactions do not nest.
+        Raises DiskFullError if the warehouse's disk is full.
         """
         with self.upkeep():
             self.connection.execute("BEGIN")
@@ -171,20 +170,19 @@ class Warehouse:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Holds the lock `name`, which one process at a time can hold on any host; it is not reentrant.
+        """Holds the lock `name` during a block; one process on any host can hold it, and it is not reentrant.
 
-        Yields False, without the lock, if another holder has it and `wait` is false. The lock ends with its
-        holder: with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself
-        ends the session (it restarts, say), the lock is lost silently. So check again, in the transaction
-        that commits the work, whether somebody else has done it. Waiting ends with Ctrl-C. Raises RunError if
-        the lock cannot be requested.
+        If another process holds the lock and `wait` is false, it yields False. The lock ends with its process
+        at once, and with its host (on Postgres) about a minute later. If Postgres ends the session, as in a
+        restart, the lock is lost silently. So check again, in the transaction that commits the work, whether
+        another process has done it. Ctrl-C ends waiting. Raises RunError if the lock cannot be requested.
         """
         with lock(self.location, self.connection, name, seconds=math.inf if wait else 0) as mine:
             yield mine
 
     @contextmanager
     def upkeep(self) -> Iterator[None]:
-        """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
+        """Holds the write lock during a block without a transaction, for what DuckLake commits itself."""
         self.check_writable()
         with (
             writing_to(self.location.folder),
@@ -218,15 +216,15 @@ class Warehouse:
     def documents_differ(
         self, docs: pa.Table, n_whole: Mapping[tuple[str, str], int | None]
     ) -> dict[tuple[str, str], str]:
-        """By task whose documents differ from the stored ones, one sentence on how.
+        """A sentence on how documents differ from the stored ones, for each task where they do.
 
-        `docs`: columns of `docs`. `n_whole`: by benchmark and task, how many documents the task has without a
-        limit; None where that is not known.
+        `docs` has the columns of the table `docs`. `n_whole` is the number of documents of each (benchmark,
+        task) without a limit; None if it is not known.
         """
         return writing.documents_differ(self.connection, docs, n_whole)
 
     def put_partition(self, *given: Any, **named: Any) -> None:
-        """Commits one partition, whose parameters are those of `Partition`, as `put_partitions` does."""
+        """Commits one partition as `put_partitions` does; the parameters are those of `Partition`."""
         self.put_partitions([Partition(*given, **named)])
 
     def put_partitions(
@@ -234,15 +232,16 @@ class Warehouse:
         partitions: Sequence[Partition],
         unless: Callable[[PartitionKey, PartitionRecord | None], bool] | None = None,
     ) -> set[PartitionKey]:
-        """Commits partitions of one model in one transaction: all of them or nothing. Returns those written.
+        """Commits partitions of one model in one transaction, all or nothing; returns the keys written.
 
-        They replace earlier partitions of their keys. Documents already stored must have equal doc_hash,
-        choices, label and gold, and an equal prompt_hash where both are known. Exceptions are documents that
-        no other model answered, and `replace_documents`, which deletes other models' answers. A record's
+        They replace earlier partitions of their keys. A document that is already stored must have equal
+        doc_hash, choices, label and gold, and an equal prompt_hash where both are known. It may differ if no
+        other model answered it, or with `replace_documents`, which deletes other models' answers. A record's
         `n_whole` keeps a longer partition from being replaced by one with a limit. `unless` is called under
-        the write lock with the stored partition; where it returns true, that partition is not written.
+        the write lock with each key and its stored record; where it returns true, that partition is not
+        written.
 
-        Raises InputError with the first differing document, DiskFullError where the disk is full.
+        Raises InputError with the first differing document, and DiskFullError if the disk is full.
         """
         keyed = {PartitionKey(*(p.extraction[name] for name in PartitionKey._fields)): p for p in partitions}
         [first, *others] = keyed

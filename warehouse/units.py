@@ -1,4 +1,4 @@
-"""Units beside numbers: which measure the same quantity, and their other names."""
+"""Units beside numbers, with their other names, and whether two of them differ."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _DEGREES = frozenset({"celsius", "fahrenheit", "degree"})
 _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cubed": "3", "²": "2", "³": "3"}
 _MONEY = frozenset(["percent", "dollar", "cent", "euro", "gbp", "yen", "rupee", "rouble", "won"])
 _EXTENTS = {"long", "tall", "high", "wide", "deep", "thick", "away", "old"}
-"""Words after a unit that do not change it."""
+"""The words after a unit that do not change its meaning."""
 _PART = re.compile(r"([^\W\d_²³]+|°c?f?|[%％$¢€£¥₹₽₩]|/)([²³]?)")
 
 
@@ -133,6 +133,6 @@ def read_unit(beside: str) -> frozenset[str]:
 
 
 def differ(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two numbers have different units; false where either has no known unit."""
+    """Whether the units of two numbers differ; false if either number has no known unit."""
     is_close = "degree" in one | other and one | other <= _DEGREES
     return bool(one) and bool(other) and not one & other and not is_close

@@ -1,4 +1,4 @@
-"""The steps of a write. Every function works inside the caller's transaction."""
+"""The steps of a write to the warehouse; every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _TEXT_COLUMNS = ("model", "hf_repo", "revision", "family", "licence")
 MODEL_COLUMNS = dict.fromkeys(_TEXT_COLUMNS, "VARCHAR") | dict.fromkeys(_NUMBER_COLUMNS, "DOUBLE")
 """The columns of `models` and their types."""
 STAGING_TABLES = {"choice_logprobs": "choices", "answer_passes": "passes", "traces": "thought"}
-"""By table of answers, the temporary table that holds the rows to be written into it."""
+"""By table of answers, the temporary table of the rows that are to be written into it."""
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBER_COLUMNS else pa.string()) for c in MODEL_COLUMNS])
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    """Appends Arrow rows by column name; missing columns become NULL."""
+    """Appends Arrow rows to a table by column name; missing columns become NULL."""
     with _register(connection, rows) as view:
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {view}")
 
 
 @contextmanager
 def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Lets inserts of even a few rows write Parquet files.
+    """Runs a block in which inserts of even a few rows write Parquet files.
 
-    DuckLake 1.5 would put them into its catalogue, which cannot hold a NUL in the texts of a list.
+    DuckLake 1.5 would put few rows into its catalogue, which cannot hold a NUL in the texts of a list.
     """
     connection.execute("SET ducklake_default_data_inlining_row_limit = 0")
     try:
@@ -56,14 +56,13 @@ def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def put_probe_answers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows into `probe_answers`."""
     schema = connection.execute("FROM probe_answers LIMIT 0").to_arrow_table().schema
     with into_files(connection):
         append(connection, "probe_answers", pa.Table.from_pylist(list(rows), schema=schema))
 
 
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
-    """The rows of the table `models`."""
+    """The rows of the table `models` for the models that `specs` describe."""
     described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
     for row in described:  # a closed model has neither
         row |= {name: row.get(name) or None for name in ("hf_repo", "params_b")}
@@ -71,7 +70,7 @@ def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
 
 
 def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
-    """The rows that `models` lacks or holds differently."""
+    """The given rows that the table `models` lacks or has with other values."""
     with _register(connection, rows) as view:
         columns = ", ".join(MODEL_COLUMNS)
         return connection.execute(
@@ -87,7 +86,7 @@ def put_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
 
 
 def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Inserts names that `models` lacks; their other columns stay NULL."""
+    """Inserts rows for the names that `models` lacks; their other columns stay NULL."""
     named = {name for (name,) in connection.execute("SELECT model FROM models").fetchall()}
     new = sorted(set(names) - named)
     if new:
@@ -97,9 +96,9 @@ def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> 
 def changed_facts(
     connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The changed rows of `benchmarks` or `tasks`, after `facts` are applied; None changes nothing.
+    """The rows of `benchmarks` or `tasks` as `facts` change them; None in facts changes nothing.
 
-    Raises InputError where a benchmark's answers would be compared by another rule than stored ones.
+    Raises InputError if answers of a benchmark would be compared by another rule than the stored ones.
     """
     listed = connection.execute(f"FROM {table}").to_arrow_table()
     stored = {(row["benchmark"], row.get("task")): row for row in listed.to_pylist()}
@@ -116,13 +115,13 @@ def changed_facts(
 
 
 def _pick_rule(connection: duckdb.DuckDBPyConnection, benchmark: str, text: str, stored: str | None) -> Rule:
-    """The rule by which a benchmark's answers are compared from now on."""
+    """The rule by which a benchmark's answers are compared from now on. `text` and `stored` name rules."""
     answered = connection.execute("SELECT 1 FROM docs WHERE benchmark = ? LIMIT 1", [benchmark]).fetchone()
     return Rule(text).merge_stored(Rule(stored or Rule.DEFAULT), benchmark) if answered else Rule(text)
 
 
 def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]) -> None:
-    """Writes `facts` into the table `benchmarks` or `tasks`."""
+    """Writes `facts`, parts of rows, into the table `benchmarks` or `tasks`."""
     if changed := changed_facts(connection, table, facts):
         rows = pa.Table.from_pylist(changed)
         keys = ", ".join(name for name in ("benchmark", "task") if name in rows.column_names)
@@ -132,10 +131,10 @@ def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable
 
 
 def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
-    """Inserts the documents that are new; stored ones must be the same.
+    """Inserts the documents that are new; documents that are already stored must be the same.
 
-    A listing with new documents, or of all stored ones, decides the split of its documents. Raises
-    InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
+    If `docs` have a new document, or all stored ones, their splits are stored as well. Raises InputError with
+    the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _stage_documents(connection, docs):
         for different in differing_documents(connection).values():
@@ -147,7 +146,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
 
 
 def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
-    """Stores digests of the documents of the tasks in temp.changed, so that damage on disk is found."""
+    """Stores digests of the documents of the tasks in temp.changed; a digest shows later damage on disk."""
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/digests"))
         connection.execute(script("writes/doc_digests"))
@@ -166,7 +165,7 @@ def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Seque
 def documents_differ(
     connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: Mapping[Place, int | None]
 ) -> dict[Place, str]:
-    """By task, one sentence on how its documents differ from the stored ones."""
+    """By task, a sentence on how the given documents differ from the stored ones, if they do."""
     tasks = [{"benchmark": place[0], "task": place[1], "n_whole": n} for place, n in n_whole.items()]
     with _stage_documents(connection, docs), _register(connection, pa.Table.from_pylist(tasks)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE partitions AS FROM {view}")
@@ -184,11 +183,11 @@ class Partition(NamedTuple):
     """The rows of every choice (column `choice`), or of equally many samples (column `pass`), of each
     document."""
     extraction: Mapping[str, Any]
-    """Columns of `extractions`; `extraction_id` and `committed_at` are made where missing."""
+    """The columns of the record in `extractions`; missing `extraction_id` and `committed_at` are made."""
     prompts: pa.Table | None = None
-    """Rows of `prompts`, where the prompts are known; stored ones stay."""
+    """The rows of `prompts`; None if prompts are not known. Stored prompts stay."""
     traces: pa.Table | None = None
-    """Rows of `traces`, where the model thought before it answered."""
+    """The rows of `traces`; None if the model did not think before it answered."""
     replace_documents: bool = False
     """Whether other models' answers to a different set of documents may be deleted."""
 
@@ -200,12 +199,12 @@ class Partition(NamedTuple):
 def put_answers(
     connection: duckdb.DuckDBPyConnection, partitions: Sequence[Partition], n_stored: Mapping[Place, int]
 ) -> None:
-    """Writes partitions of one model and their documents.
+    """Writes partitions of one model, and their documents.
 
-    Documents that differ from the stored ones replace them where no other model answered those, or where
-    `replace_documents` lets other models' rows be deleted. The number of statements does not grow with
-    partitions. `n_stored`: how many documents the replaced partitions have. Raises InputError unless all are
-    whole, answer the stored documents and shorten nothing.
+    Documents that differ from stored ones replace these if no other model answered them, or if
+    `replace_documents` lets other models' rows be deleted. `n_stored`: the number of documents of each stored
+    partition that is replaced. Raises InputError unless all partitions are complete, answer the stored
+    documents and shorten nothing. The number of statements does not grow with partitions.
     """
     model = str(partitions[0].extraction["model"])
     rows = {
@@ -228,7 +227,7 @@ def put_answers(
 
 
 def _join_tables(tables: Iterable[pa.Table | None]) -> pa.Table | None:
-    """All rows of the tables that are not None; None if all are."""
+    """The rows of all tables that are not None, in one table; None if all are None."""
     there = [table for table in tables if table is not None]
     return pa.concat_tables(there, promote_options="permissive") if there else None
 
@@ -245,10 +244,10 @@ def put_partitions(
     extractions: Sequence[Mapping[str, Any]],
     traces: pa.Table | None = None,
 ) -> None:
-    """Replaces partitions: their stored rows and records by `rows`, `traces` and one record each.
+    """Replaces partitions: their stored rows and records become `rows`, `traces` and `extractions`.
 
-    Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
-    that no model can have given.
+    Raises InputError if a row belongs to no stored document or to none of the partitions, and for an
+    impossible score.
     """
     given = {_find_target(rows): rows, "traces": traces}
     with _stage_answers(connection, given, extractions):
@@ -261,8 +260,7 @@ def _stage_answers(
     rows: Mapping[str, pa.Table | None],
     extractions: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """Stages rows, by the table of STAGING_TABLES that they are written to, and in temp.partitions their
-    records."""
+    """Fills the temporary tables with `rows`, by the table that they are written to, and temp.partitions."""
     for given in filter(None, rows.values()):
         check_scores(given)
     with ExitStack() as staged:
@@ -275,7 +273,7 @@ def _stage_answers(
 def _write_answers(
     connection: duckdb.DuckDBPyConnection, rows: Mapping[str, pa.Table | None], models: Iterable[str]
 ) -> None:
-    """Writes the staged rows in place of the stored ones of the same partitions."""
+    """Replaces the stored rows of the staged partitions by the staged rows."""
     name_models(connection, models)
     stray = connection.execute(script("writes/stray_row")).fetchone()
     if stray is not None:
@@ -303,7 +301,7 @@ def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[
 
 
 def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
-    """Deletes the prompts of tasks (benchmark, task), so that the next extraction of a model stores them."""
+    """Deletes the prompts of tasks (benchmark, task); a model's next extraction stores them again."""
     _run_on(connection, "upkeep/forget_prompts", ("benchmark", "task"), tasks)
 
 
@@ -313,7 +311,7 @@ def _run_on(
     columns: tuple[str, ...],
     rows: Iterable[tuple[str, ...]],
 ) -> None:
-    """Runs a script on rows of text, which it reads from temp.given."""
+    """Runs the SQL script `name` on rows of texts, which it reads from temp.given."""
     schema = pa.schema([(column, pa.string()) for column in columns])
     given = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
     with _register(connection, given) as view:
@@ -323,7 +321,7 @@ def _run_on(
 
 
 def with_canonical_gold(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> pa.Table:
-    """Rows with `benchmark`, `label` and `gold`, with gold in canonical form where there is no label."""
+    """The rows of `docs`, with gold in canonical form where there is no label."""
     rules = dict(connection.execute("SELECT benchmark, comparison FROM benchmarks").fetchall())
     columns = (docs[name].to_pylist() for name in ("benchmark", "label", "gold"))
     gold = [
@@ -357,7 +355,8 @@ def _to_json(value: Any) -> str | None:
 
 
 def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:
-    """Writes the documents in temp.given that are new, or differ in split, secrecy or a first prompt hash."""
+    """Writes documents of temp.given that are new, or have a new split, confidentiality or first prompt
+    hash."""
     connection.execute(script("writes/changed_docs"))
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/put_docs"))
@@ -372,7 +371,7 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 @contextmanager
 def _stage_documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
-    """Stages corrected documents in temp.given, and the stored ones of their tasks in temp.stored."""
+    """Fills temp.given with `docs`, labels corrected, and temp.stored with what is stored of their tasks."""
     with (
         _stage(connection, "given", docs, like="docs"),
         _stage(connection, "stored", None, like="docs"),
@@ -387,7 +386,7 @@ def _stage_documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> I
 def _stage(
     connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table | None, *, like: str
 ) -> Iterator[None]:
-    """Creates a temporary table of the given rows, with the columns and types of the table `like`."""
+    """Creates a temporary table of `rows` during a block, with the columns and types of the table `like`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
     try:
         if rows is not None:
@@ -401,7 +400,7 @@ def _stage(
 
 @contextmanager
 def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
-    """Yields a temporary name under which SQL sees an Arrow table."""
+    """Yields a temporary name under which SQL sees the Arrow table `rows` during a block."""
     name = f"arrow_{uuid.uuid4().hex}"
     connection.register(name, rows)
     try:

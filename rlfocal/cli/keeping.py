@@ -118,7 +118,7 @@ def compact(
                 keep=keep,
                 older_than=age,
                 evaluated=evaluated,
-                trained=trained,
+                training_snapshots=trained,
                 dry_run=not yes,
                 grace=grace,
             )

@@ -16,7 +16,7 @@ from warehouse import Warehouse
 from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
 from warehouse.limits import writing_to
 from warehouse.locations import expand_path
-from warehouse.opening import is_lent
+from warehouse.opening import lacks_table
 from warehouse.scripts import quote, script
 
 Format = Literal["parquet", "predictions"]
@@ -143,7 +143,7 @@ def _prepare(
     connection.execute(script("exports/withheld"))
     connection.execute(script("exports/views"))
     for table in ("traces", "run_digests", "probe_answers"):
-        if not is_lent(warehouse, table):
+        if not lacks_table(warehouse, table):
             connection.execute(script(f"exports/{table}"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])

@@ -19,7 +19,7 @@ from rlfocal.report.explained import make_explanation_tables
 from rlfocal.report.figures import Figure, figures_of
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
-from warehouse.held import HeldBenchmark
+from warehouse.copies import BenchmarkCopy
 from warehouse.locations import Location
 
 DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
@@ -119,7 +119,7 @@ def _draw_some(
 ) -> None:
     """Draws some boards in a process of its own, and sends each section."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:
-        held = HeldBenchmark(warehouse)
+        in_memory = BenchmarkCopy(warehouse)
         for key, runs in comparable.items():
-            held.hold(key.benchmark)
+            in_memory.copy(key.benchmark)
             send((key, _draw(warehouse, key, runs, boards, confidential)))

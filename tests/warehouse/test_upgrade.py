@@ -19,8 +19,8 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect
+from warehouse.copies import BenchmarkCopy
 from warehouse.errors import InputError
-from warehouse.held import HeldBenchmark
 from warehouse.integrity import examine
 from warehouse.locations import locate
 from warehouse.opening import FIRST_RELEASED_VERSION
@@ -160,7 +160,7 @@ def test_a_warehouse_from_before_traces_and_digests_is_read_and_upgraded(
     with open_warehouse(location, read_only=True) as old:
         assert opening.needs_upgrade(old)
         assert old.rows(costs) == [(0,)] * 2  # of a view that is lent
-        assert not HeldBenchmark(old).hold("b")
+        assert not BenchmarkCopy(old).copy("b")
         assert old.rows("SELECT model, evidence FROM extractions") == [("m", None)]
         export(old, tmp_path / "out")
     with open_warehouse(location) as upgraded:

@@ -1,4 +1,4 @@
-"""A benchmark's rows in memory, for callers that make many queries on it.
+"""A copy of a benchmark's rows in memory, for callers that make many queries on them.
 
 Opening a Parquet file for each model and task takes most of the time of a small query.
 """
@@ -9,7 +9,7 @@ from warehouse.connecting import CATALOG_NAME
 from warehouse.opening import define_views
 from warehouse.store import Warehouse
 
-HELD_TABLES = (
+COPIED_TABLES = (
     "docs",
     "choice_logprobs",
     "answer_passes",
@@ -18,37 +18,38 @@ HELD_TABLES = (
     "decisions",
     "training_history",
 )
-"""The tables that pages read of a benchmark, document by document or run by run."""
-MAX_HELD_ANSWERS = 300_000
-"""The most answers of a benchmark that is copied; where there are more, opening files takes little of the
-time."""
+"""The copied tables: those that report pages read by document or by run."""
+MAX_COPIED_ANSWERS = 300_000
+"""The most answers of a benchmark that is copied; with more, opening files takes little of a query's time."""
 
 
-class HeldBenchmark:
-    """Temporary copies of one benchmark's rows, which the warehouse's connection reads instead of its tables.
+class BenchmarkCopy:
+    """A copy of one benchmark's rows in temporary tables, which the connection reads in place of the stored
+    ones.
 
-    Views and macros read the copies, too. Other benchmarks look empty meanwhile.
+    Views and macros read the copy, too. Other benchmarks look empty meanwhile.
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._connection = warehouse.connection
         # Of an older warehouse that is only read, temporary views have these names.
-        taken = "SELECT 1 FROM duckdb_views() WHERE database_name = 'temp' AND list_contains(?, view_name)"
-        self._is_possible = not warehouse.rows(taken, [list(HELD_TABLES)])
-        self._lends = False
+        in_use = "SELECT 1 FROM duckdb_views() WHERE database_name = 'temp' AND list_contains(?, view_name)"
+        self._is_possible = not warehouse.rows(in_use, [list(COPIED_TABLES)])
+        self._has_views = False
         self._rows = warehouse.rows
 
-    def hold(self, benchmark: str) -> bool:
-        """Copies the benchmark's rows and frees those of the last one; False where it cannot, or too many."""
+    def copy(self, benchmark: str) -> bool:
+        """Replaces the copy by that of `benchmark`; returns False if it has too many answers or cannot be
+        copied."""
         if not self._is_possible:
             return False
         self._drop_copies()
-        if self._count(benchmark) > MAX_HELD_ANSWERS:
+        if self._count(benchmark) > MAX_COPIED_ANSWERS:
             return False
-        if not self._lends:
+        if not self._has_views:
             define_views(self._connection)
-            self._lends = True
-        for table in HELD_TABLES:
+            self._has_views = True
+        for table in COPIED_TABLES:
             self._connection.execute(
                 f"CREATE TEMP TABLE {table} AS FROM {CATALOG_NAME}.{table} WHERE benchmark = ?", [benchmark]
             )
@@ -59,5 +60,5 @@ class HeldBenchmark:
         return int(self._rows(asked, [benchmark])[0][0])
 
     def _drop_copies(self) -> None:
-        for table in HELD_TABLES:
+        for table in COPIED_TABLES:
             self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")

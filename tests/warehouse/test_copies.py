@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.rows import put_choices, put_extractions
 
-from warehouse import Warehouse, held, open_warehouse
-from warehouse.held import HeldBenchmark
+from warehouse import Warehouse, copies, open_warehouse
+from warehouse.copies import BenchmarkCopy
 
 ASKED = (
     "SELECT benchmark, model, count(*), avg(correct::INT) FROM outcomes WHERE benchmark = $1 GROUP BY ALL",
@@ -42,30 +42,30 @@ def answers(warehouse: Warehouse, benchmark: str) -> list[list[tuple[object, ...
     return [sorted(warehouse.rows(sql, [benchmark]), key=repr) for sql in ASKED]
 
 
-def test_what_is_held_has_the_same_figures(opened: Warehouse) -> None:
+def test_a_copy_has_the_same_figures(opened: Warehouse) -> None:
     before = {name: answers(opened, name) for name in ("first", "second")}
     assert all(all(found) for found in before.values())
-    place = HeldBenchmark(opened)
+    place = BenchmarkCopy(opened)
     for name in ("first", "second", "first"):
-        assert place.hold(name)
+        assert place.copy(name)
         assert answers(opened, name) == before[name]
 
 
 def test_views_and_macros_read_the_copies(opened: Warehouse) -> None:
-    place = HeldBenchmark(opened)
-    place.hold("first")
+    place = BenchmarkCopy(opened)
+    place.copy("first")
     opened.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0'")
     for sql in ASKED[:3]:
         assert not any("m0" in row for row in opened.rows(sql, ["first"]))
     assert opened.rows(ASKED[0], ["second"]) == []
-    place.hold("first")
+    place.copy("first")
     assert any("m0" in row for row in opened.rows(ASKED[0], ["first"]))
 
 
 def test_a_large_benchmark_stays_in_its_files(opened: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = HeldBenchmark(opened)
-    assert place.hold("first")
-    monkeypatch.setattr(held, "MAX_HELD_ANSWERS", 10)
-    assert not place.hold("second")
+    place = BenchmarkCopy(opened)
+    assert place.copy("first")
+    monkeypatch.setattr(copies, "MAX_COPIED_ANSWERS", 10)
+    assert not place.copy("second")
     assert all(answers(opened, "first"))
     assert all(answers(opened, "second"))
