@@ -1,4 +1,4 @@
-"""Prefect flows: a regeneration, and its steps, as runs that a server starts, watches and schedules."""
+"""Prefect flows: a regeneration and its steps, which a server starts, watches and schedules as runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlfocal.extraction import PoolRequest
 from warehouse.locations import locate
 
 REPORT_FILE = Path(".rlfocal") / "report.html"
-"""The report of the default warehouse."""
+"""The file of the default warehouse's report."""
 
 PREFECT_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
@@ -54,10 +54,10 @@ def report_path(warehouse: str | Path | None) -> Path:
 
 
 def quieten() -> None:
-    """Sets Prefect's logging for a run on a terminal, unless the user chose a level. Call it before Prefect
-    is imported.
+    """Sets Prefect's logging for a run on a terminal, unless the user chose a level; call it before importing
+    Prefect.
 
-    Raises InputError if Prefect has no folder for the database of its temporary server.
+    Raises InputError if Prefect has no writable folder for the database of its temporary server.
     """
     for name, value in PREFECT_SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,5 @@
-"""Extracts the answers of one model, or of all models of a pool: `jobs` at a time, or each on a worker."""
+"""Extracts the answers of one model, or of all models of a pool: several at a time here, or each on a
+worker."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ FIRST_DELAY = 5
 
 
 def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether another try can end differently: false if every failure would recur."""
+    """Whether a retry of an extraction can end differently: false if every failure would recur."""
     outcome: Any = state.data
     while isinstance(outcome, State):
         outcome = outcome.data
@@ -64,7 +65,7 @@ def extract(
     stop_if_slower: bool = False,
     budget: GPUBudget | None = None,
 ) -> ModelOutcome | State[ModelOutcome]:
-    """Extracts all answers of one model, in its own process. A retry keeps what earlier tries committed."""
+    """Extracts all missing answers of one model in its own process; what earlier tries committed stays."""
     title = f"extract {model}"
     with show_progress(title) as on_progress:
         outcome = extract_now(
@@ -131,9 +132,9 @@ def extract_model(
 
 
 def _download(pool: PoolSpec, datasets: str | None) -> ModelOutcome:
-    """Downloads what the pool's one model needs.
+    """Downloads the data sets, tokenizer and weights that the pool's one model needs.
 
-    What cannot be downloaded is logged, and reported again by the extraction.
+    Failures are logged, because the extraction reports them again.
     """
     [model] = pool.models
     try:
@@ -148,10 +149,8 @@ def _download(pool: PoolSpec, datasets: str | None) -> ModelOutcome:
 def submit_each(
     task: Any, each: Sequence[dict[str, Any]], *, at_once: int, after: Iterable[State[Any]] = ()
 ) -> list[State[Any]]:
-    """Runs a task with each of these arguments. Returns the final states, in order.
-
-    `after`: states of earlier runs, failed or not; the page draws arrows from them.
-    """
+    """Runs a task with each of these sets of arguments, at most `at_once` at a time; returns the final
+    states. `after`: states of earlier runs, failed or not; Prefect's page draws arrows from them."""
     # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
     # the page an arrow wherever two models were given the same object.
     with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
@@ -167,14 +166,14 @@ def submit_each(
 
 
 def with_failures(states: Iterable[State[Any]]) -> list[Any]:
-    """States for `wait_for`, so that the page draws arrows from runs whether they failed or not."""
+    """The states as arguments of `wait_for`, so that Prefect's page draws arrows from them, failed or not."""
     return [allow_failure(state) for state in states]
 
 
 def extract_all(
     pool: PoolSpec, tasks: Sequence[TaskDocuments], request: RegenerationRequest
 ) -> tuple[list[State[Any]], list[Failure]]:
-    """Runs one task for each model that lacks answers. Returns their final states, and what is missing."""
+    """Runs a task for each model that lacks answers; returns the tasks' final states and the failures."""
     backend = request.backend or pool.backend
     with open_warehouse(request.location) as warehouse:
         plans = plan_extraction(warehouse, pool.models, tasks, backend)
@@ -265,7 +264,8 @@ def _extract_on_workers(
 def _find_gaps(
     model: str, state: State[Any], absent: Sequence[tuple[str, str]], workers: Workers
 ) -> Iterator[Failure]:
-    """Yields what a worker's run failed to extract: its partitions if they are known, else the model."""
+    """Yields a failure for each partition that a worker's run lacks, or one for the model if none is
+    lacking."""
     if state.is_completed():
         reason = (
             f"its run on a worker of {workers.pool} succeeded, but this warehouse has no answers of it; "

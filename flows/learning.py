@@ -1,4 +1,4 @@
-"""Training, evaluation and the report as flows of their own."""
+"""Training, evaluation and the report, each as a flow."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from flows import report_path
-from flows.support.pages import keep_published, last_published, publish_boards, report_line, report_progress
+from flows.support.pages import keep_published, publish_boards, read_published, report_line, report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.request import takes
@@ -47,7 +47,7 @@ def evaluate(request: EvaluationRequest, warehouse: Place = None) -> tuple[Evalu
     with open_warehouse(warehouse, create=False) as opened:
         report = run_evaluation(opened, replace(request, on_progress=report_progress))
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
-    before = last_published(warehouse)
+    before = read_published(warehouse)
     publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
     keep_published(warehouse, boards, before)
     for sentence in report.remarks():

@@ -1,4 +1,4 @@
-"""Adds a new model, by one form: checks and tries it, adds it to its pool, extracts and compares it."""
+"""The flow that adds a new model: it checks and tries it, adds it to its pool, extracts and compares it."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A regeneration as a Prefect flow: extracts what is missing, trains and evaluates, reports.
+"""A regeneration as a Prefect flow: it extracts missing answers, trains, evaluates, and writes the report.
 
-Every step asks the warehouse what is already there: an interrupted run is simply started again, and no result
-depends on Prefect's own caching.
+Every step asks the warehouse what is stored already. So an interrupted run can simply be started again, and
+no result depends on Prefect's own caching.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ from flows.support.pages import (
     ANY_NAME,
     IncompleteError,
     keep_published,
-    last_published,
     progress_sink,
     publish,
+    read_published,
     report_progress,
 )
-from flows.support.parameters import Place, secret_kept, with_final_state
+from flows.support.parameters import Place, hide_password, with_final_state
 from flows.support.server import prefect_server, run_in_thread
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import describe_error
@@ -56,7 +56,7 @@ from warehouse import check_location, open_warehouse
 from warehouse.store import PartitionKey, PartitionRecord
 
 DRIFTED_STATE, WITHDRAWN_STATE = "Drifted", "Withdrawn"
-"""Names of the final state of a run whose answers drifted, or whose promises broke.
+"""The final states of a run whose answers drifted, and of one that withdrew promises.
 
 Both are completed states: everything was extracted and stored, so nothing has to run again, and automations
 for failures are not triggered. Other automations can wait for the event `prefect.flow-run.Drifted`.
@@ -68,16 +68,14 @@ Location = str | Path | None
 def train_and_evaluate(
     location: Location, benchmark: str, request: EvaluationRequest
 ) -> tuple[Evaluation, ...]:
-    """Evaluates every method on one benchmark.
-
-    A run that the warehouse holds for the same data is not repeated.
-    """
+    """Evaluates every method on one benchmark; runs that the warehouse has for the same data are not
+    repeated."""
     return evaluate_apart(location, replace(request, on_progress=report_progress)).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report_all(location: Location, path: str | Path) -> Path:
-    """Writes one HTML page on everything that the warehouse has evaluated."""
+    """Writes the HTML report on everything that the warehouse has evaluated."""
     with open_warehouse(location, read_only=True) as warehouse:
         return write_report(warehouse, path)
 
@@ -103,7 +101,7 @@ def regenerate(request: RegenerationRequest, warehouse: Place = None) -> Summary
     engine = request.backend or chosen.backend
     same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
     with _hold_lock(warehouse, same, chosen.name):
-        before = last_published(warehouse)
+        before = read_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request)
         with open_warehouse(warehouse, read_only=True) as opened:
             boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
@@ -121,7 +119,8 @@ def _regenerate(
     gaps: list[Failure],
     request: RegenerationRequest,
 ) -> Summary:
-    """Does the work of `regenerate`; `gaps` are the tasks that did not load."""
+    """Does the work of `regenerate`; `gaps` has failures of tasks that did not load, and gets all later
+    ones."""
     started = perf_counter()
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.includes_model(m.model)}
@@ -179,7 +178,8 @@ def _regenerate(
 
 
 def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
-    """Asks some documents again of each model that only a service runs, and that has answered."""
+    """Asks models of services some documents again; returns comparisons with their earlier answers, and
+    failures."""
     rechecks, gaps = [], []
     answered = {key[:2] for key in _read_committed(request.location)}
     closed = [model.model for model in pool.models if model.is_closed]
@@ -206,8 +206,8 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
 
 @regenerate.on_completion
 def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
-    """Stores up to which snapshot the run looked, once the server has its final state: a run that dies has
-    shown nothing."""
+    """Stores the snapshot up to which the run checked drift and promises, once the server has its final
+    state. A run that dies earlier has shown nothing, so the next one checks the same."""
     summary: Summary = state.result()
     if summary.looked_at is not None:
         with open_warehouse(flow_run.parameters.get("warehouse")) as warehouse:
@@ -215,10 +215,10 @@ def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | State[Summary]:
-    """The summary, in a state that names what happened.
+    """The summary, in a state that says whether something drifted or was withdrawn.
 
-    It is Withdrawn where a promise broke; Drifted where answers are beyond the limits, or a service's model
-    has changed.
+    The state is Withdrawn if a promise broke. It is Drifted if answers differ beyond the limits, or a
+    service's model has changed.
     """
     if summary.withdrawn:
         broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
@@ -244,9 +244,9 @@ def _evaluate_side_by_side(
     n_documents: Mapping[str, int],
     extractions: Sequence[State[Any]],
 ) -> dict[str, State[Any]]:
-    """By benchmark, the final state of its evaluation; as many run at once as there are cores.
+    """By benchmark, the final state of its evaluation; as many evaluations run at once as there are cores.
 
-    The benchmark with the most documents comes first, so that no long one is left for the end.
+    The benchmark with the most documents begins first, so that no long one is left for the end.
     """
     ordered = sorted(requests, key=lambda request: -n_documents[request.benchmark])
     each = [{"location": location, "benchmark": request.benchmark, "request": request} for request in ordered]
@@ -257,8 +257,8 @@ def _evaluate_side_by_side(
 def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Summary:
     """Runs the flow now, on a temporary Prefect server or the one that PREFECT_API_URL names.
 
-    Returns the summary, also of an incomplete run. Raises InputError, with nothing written, where a parameter
-    is wrong.
+    Returns the summary, also of an incomplete run. Raises InputError, with nothing written, if a parameter is
+    wrong.
     """
     check_backend(request.backend or request.load_pool().backend)
     check_location(request.location)
@@ -266,7 +266,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     location = parameters.pop("location")
     parameters["report"] = request.report or str(report_path(location))
     parameters["warehouse"] = location and str(location)
-    with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(RUN_TAG):
+    with progress_sink(on_progress), hide_password(parameters) as safe, prefect_server(), tags(RUN_TAG):
         state: Any = run_in_thread(lambda: regenerate(**safe, return_state=True))
     result = state.result(raise_on_failure=False)
     if isinstance(result, IncompleteError):
@@ -279,8 +279,8 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
 
 @contextmanager
 def _hold_lock(location: Location, work: str, pool: str) -> Iterator[None]:
-    """Holds the warehouse's lock for this work, because two concurrent runs would train the same agents
-    twice."""
+    """Holds the warehouse's lock for this work during a block; two concurrent runs would train the same
+    agents."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
             if mine:
@@ -313,7 +313,7 @@ def _load_all(
 
 
 def _read_committed(location: Location) -> dict[PartitionKey, PartitionRecord]:
-    """The committed partitions by key; every commit has an id of its own."""
+    """The records of committed partitions, which have a new id after every commit."""
     with open_warehouse(location) as warehouse:
         return warehouse.committed_partitions()
 

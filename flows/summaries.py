@@ -1,7 +1,4 @@
-"""The summary of a regeneration.
-
-If nothing is to do, it is known without Prefect, whose server starts slowly.
-"""
+"""The summary of a regeneration, which is found without Prefect's slow server if there is nothing to do."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one regeneration did."""
+    """The results of one regeneration."""
 
     pool: str
     extracted: int
@@ -49,18 +46,17 @@ class Summary:
     gaps: tuple[Failure, ...]
     seconds: float
     drift: Drift | None = None
-    """The difference between the answers and those of the last comparison; None if none were written
-    since."""
+    """The drift of answers since the last comparison; None if no answers were written since."""
     withdrawn: tuple[PromiseRecord, ...] = ()
-    """The promises that broke since the last check."""
+    """The promises that were withdrawn since the last check."""
     looked_at: int | None = None
-    """The snapshot up to which this run checked answers and promises; None if it found nothing new."""
+    """The snapshot that this run checked; None if no answers were new and no promise was withdrawn."""
     changed: tuple[Recheck, ...] = ()
     """The models whose service no longer answers as before."""
     evaluated_from: int = 0
     """The snapshot that the run evaluated."""
     boards: tuple[Board, ...] = ()
-    """The boards of `evaluations`; empty if they were not computed again."""
+    """The leaderboards of `evaluations`; empty in a summary of a regeneration that had nothing to do."""
     verdicts: Verdicts | None = None
     """The verdicts of `boards`."""
 
@@ -68,7 +64,7 @@ class Summary:
 def evaluation_of(
     pool: PoolSpec, benchmark: Benchmark, seeds: int, failed: Collection[str] = ()
 ) -> EvaluationRequest | None:
-    """The evaluation of a benchmark on the pool's models that have not failed; None where none is left."""
+    """A request to evaluate the pool's models on a benchmark, without failed ones; None if none is left."""
     models = [m.model for m in pool.models if m.model not in failed and benchmark.includes_model(m.model)]
     if not models:  # an empty list would mean all models that the warehouse holds, other pools' too
         return None
@@ -76,10 +72,10 @@ def evaluation_of(
 
 
 def find_summary(request: RegenerationRequest) -> Summary | None:
-    """The summary of a regeneration that would do nothing; None if it has to run.
+    """The summary of a regeneration that has nothing to do; None if it has to run.
 
-    It would do nothing if nothing changed since the last one that `keep_summary` stored. It has to run where
-    the user has a Prefect server or profile, which record runs, or where services are asked again.
+    It has nothing to do if nothing changed since the last one that `keep_summary` stored. It has to run if
+    the user has a Prefect server or profile, which record runs, or if services are asked again.
     """
     pool = request.load_pool()
     if _has_server() or (pool.probe and any(model.is_closed for model in pool.models)):
@@ -92,7 +88,7 @@ def find_summary(request: RegenerationRequest) -> Summary | None:
 
 
 def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
-    """Stores a run's summary for `find_summary`, unless something is missing or has changed meanwhile."""
+    """Stores a run's summary for `find_summary`, unless something failed or the warehouse changed since."""
     pool = request.load_pool()
     if summary.gaps or summary.verdicts is None or summary.report is None or pool.methods:
         return  # methods of other packages change without notice
@@ -109,7 +105,7 @@ def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
 
 
 def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
-    """Whether all later snapshots hold only evaluations and records of checks."""
+    """Whether all snapshots after this one changed only evaluations and records of checks."""
     others = (
         "SELECT count(*) FROM warehouse.snapshots() WHERE snapshot_id > ? AND commit_message IS DISTINCT "
         "FROM ? AND NOT starts_with(coalesce(commit_message, ''), 'evaluate ')"
@@ -118,14 +114,15 @@ def _is_only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
 
 
 def _name_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
-    """The file of the summary for a request: one for each pool, data and number of seeds."""
+    """The file of a request's summary: one for each pool, data and number of seeds."""
     asked = (pool.model_dump_json(), request.limit, request.datasets, request.backend, request.seeds)
     name = sha256(repr(asked).encode()).hexdigest()[:16]
     return warehouse.location.local / "regenerations" / f"{name}.json"
 
 
 def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Summary | None:
-    """The result of `find_summary`; raises InputError or RunError where something would be written."""
+    """The result of `find_summary` from an open warehouse. Raises InputError or RunError if that must be
+    written."""
     started = perf_counter()
     try:
         kept = json.loads(_name_file(warehouse, pool, request).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Upkeep of the warehouse: checks it, expires old snapshots, merges small files."""
+"""The flow that checks the warehouse, expires old snapshots, and merges small files."""
 
 from datetime import timedelta
 from typing import Any
@@ -50,8 +50,10 @@ def maintain(
     with open_warehouse(warehouse, create=False) as opened:
         if keep is not None or older_than_days is not None:
             age = None if older_than_days is None else timedelta(days=older_than_days)
-            agents = trained_on(opened.location.checkpoints)
-            done |= expire(opened, keep=keep, older_than=age, training_snapshots=agents, grace=grace)._asdict()
+            needed = trained_on(opened.location.checkpoints)
+            done |= expire(
+                opened, keep=keep, older_than=age, training_snapshots=needed, grace=grace
+            )._asdict()
         if compact:
             done |= merge(opened, grace)._asdict()
     lines = ["# Done", "", *(f"- {name}: {value}" for name, value in done.items())]

@@ -1,7 +1,8 @@
-"""Hands models over to workers: one run of the deployment extract-model each, as many at once as GPUs allow.
+"""Has workers extract models: one run of the deployment extract-model for each, as many at once as GPUs
+allow.
 
-The server stores how many slots of its limit are in use, but keeps who holds them in memory, which a restart
-loses. So a run that waits for slots corrects the number, from the runs that exist.
+The server stores how many slots of its limit are in use, but keeps in memory who holds them, which a restart
+loses. So a run that waits for slots corrects the number by counting unfinished runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.capacity import GPUS_VARIABLE, HANDED_OVER_TAG, count_slots, count_taken, list_online
+from flows.support.capacity import GPUS_VARIABLE, HANDED_OVER_TAG, count_slots, count_used_slots, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
 from rlfocal.extraction.budget import GPUBudget
@@ -32,31 +33,29 @@ from rlfocal.extraction.budget import GPUBudget
 WORKER_DEPLOYMENT = "extract-model/extract-model"
 LIMIT_NAME = "rlfocal-models"
 MAX_TRIES = 3
-"""The most attempts to extract a model whose worker keeps dying."""
+"""The most runs for one model, if its workers keep dying."""
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_HEARTBEAT_CHECKS = 60.0
 SECONDS_BETWEEN_RECOUNTS = 30.0
-"""After so many seconds, a run that waits for slots counts again how many there are, and how many are in
-use."""
+"""The seconds after which a run that waits for slots counts slots, and those in use, again."""
 LEASE_SECONDS = 120.0
-"""The seconds for which the server keeps the slots of a regeneration that died."""
+"""The seconds for which the server reserves slots for a regeneration that died."""
 PATIENCE_SECONDS = 300.0
-"""The seconds that a run waits while no worker is online."""
+"""The seconds that a run without an online worker waits before it is cancelled."""
 SECONDS_TO_COME = 300.0
-"""The seconds within which the server lets every task begin; a task that comes later does not hold up the
-others."""
+"""The seconds that a task waits for tasks of lower place to begin; later ones do not hold up the others."""
 SERVER_ERROR, MAX_ERRORS = 500, 20
-"""The status from which on a server says that it cannot answer, and how often a waiting run accepts that."""
+"""The lowest HTTP status of a server's own error, and how many of these a waiting run accepts."""
 SLOTS_OF_A_CLUSTER = 10_000
-"""More slots than any cluster has: a cluster itself keeps pods waiting, and starts nodes for them."""
+"""The number of slots of a cluster: more than any has, because it queues pods itself, and starts nodes."""
 
 POD_RESOURCES: dict[str, Callable[[int], int | str]] = {
     GPUS_VARIABLE: lambda gpus: gpus,
     "cpu_request": lambda gpus: str(2 + gpus),
     "memory_request": lambda gpus: f"{32 + 32 * gpus}Gi",
 }
-"""By job variable, what a pod requests for a number of GPUs: an engine keeps a core busy for each, and two
-more."""
+"""By job variable, the function from a number of GPUs to what a pod requests; an engine needs a core for
+each."""
 
 
 class Workers(NamedTuple):
@@ -66,15 +65,13 @@ class Workers(NamedTuple):
     """The work pool's name."""
     online: int
     requested: frozenset[str] = frozenset()
-    """The job variables that a run may set where it gets GPUs of its own, as Kubernetes jobs do."""
+    """The job variables by which a run gets GPUs of its own, as Kubernetes jobs do; empty elsewhere."""
     widest: int = 1
-    """The GPUs of the widest model to be handed over; a worker that has not reported yet counts as that many
-    slots."""
+    """The most GPUs of any model to extract: the number of slots of a worker that has not reported yet."""
 
 
 class Turns:
-    """Lets tasks that run side by side take slots in their order, so that no narrow one overtakes a wide
-    one."""
+    """The order in which concurrent tasks take slots, so that no narrow model overtakes a wide one."""
 
     def __init__(self) -> None:
         self._came: set[int] = set()
@@ -83,7 +80,8 @@ class Turns:
 
     @contextmanager
     def take(self, place: int) -> Iterator[None]:
-        """Waits until no lower place waits. A place that never comes is waited for only a limited time."""
+        """Runs a block once no task of lower `place` waits; a task that never comes delays it only for a
+        time."""
         with self._changed:
             self._came.add(place)
             self._waiting.add(place)
@@ -99,10 +97,8 @@ class Turns:
 
 
 def find_workers() -> Workers | None:
-    """The work pool whose workers are online for the deployment extract-model.
-
-    None if there are none, and for a run that no deployment started, because its directories are its own.
-    """
+    """The work pool with online workers for the deployment extract-model. None if there is none, and for a
+    run that no deployment started, because other workers do not have its folders."""
     if deployment.id is None:
         return None
     with get_client(sync_client=True) as client:
@@ -124,7 +120,7 @@ def find_workers() -> Workers | None:
 
 
 def update_limit(workers: Workers) -> int:
-    """Sets the server's limit to the slots of all workers online, and returns it."""
+    """Sets the server's concurrency limit to the number of slots of all workers online, and returns it."""
     with get_client(sync_client=True) as client:
         limit = SLOTS_OF_A_CLUSTER
         if not workers.requested:
@@ -140,8 +136,8 @@ def update_limit(workers: Workers) -> int:
 
 
 def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether the task raised an error instead of finishing: a client that has not reached its server yet
-    does not try again."""
+    """Whether the task raised an error; a retry is needed because a client without its server does not try
+    again."""
     return isinstance(state.data, BaseException)
 
 
@@ -162,9 +158,9 @@ def hand_over(
     parameters: dict[str, Any],
     budget: GPUBudget | None = None,
 ) -> State[Any]:
-    """Has a worker extract a model, and another one if it dies. Ends in the state of the last of these runs.
+    """Has a worker extract a model, and another worker if that one dies; ends in the state of the last run.
 
-    It takes as many slots as the model takes GPUs, and waits until no lower `place` waits. `budget`:
+    It waits until no lower `place` waits, and takes as many slots as the model takes GPUs. `budget`: the
     GPU-hours that all models share; once they are used up, runs are cancelled.
     """
     title = f"extract {model}"
@@ -208,14 +204,14 @@ def hand_over(
 
 
 class Meter(NamedTuple):
-    """Counts the GPU-hours of a model's run on a worker."""
+    """A meter of the GPU-hours of one model's run on a worker."""
 
     budget: GPUBudget
     model: str
     gpus: int
 
     def read(self, client: SyncPrefectClient, run: FlowRun) -> None:
-        """Counts while the run works, and cancels it where the budget is nearly used up."""
+        """Counts GPU-hours while the run works, and cancels the run if the budget is nearly used up."""
         state = run.state
         assert state is not None
         if state.is_running():
@@ -230,7 +226,7 @@ class Meter(NamedTuple):
 def _wait_for_final_state(
     client: SyncPrefectClient, run: FlowRun, pool: str, meter: Meter | None
 ) -> State[Any]:
-    """The run's final state. A run without a worker is cancelled after a while, and a dead one is ended."""
+    """Waits for a run's final state; cancels a run that stays without a worker, and ends a dead one."""
     alone_since: float | None = None
     checked = time.monotonic()
     while True:
@@ -256,7 +252,7 @@ def _wait_for_final_state(
 
 
 def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
-    """Has a worker download the next model, while other models use the GPUs."""
+    """Has a worker download a model while other models use the GPUs."""
     run_deployment(
         WORKER_DEPLOYMENT,
         parameters={**parameters, "download_only": True},
@@ -269,7 +265,7 @@ def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
 
 @contextmanager
 def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds slots of the limit, strictly: if the limit was deleted, nothing runs.
+    """Holds slots of the server's limit during a block; if the limit was deleted, nothing runs.
 
     A model that is wider than all workers together takes all slots, and the worker that gets it reports the
     fault. `while_waiting` is called once, if the slots are not free soon.
@@ -303,13 +299,13 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
 
 
 def _recount(before: tuple[int, int] | None) -> tuple[int, int]:
-    """How many slots are in use, and how many the unfinished runs take; sets the first to the second.
+    """The numbers of slots in use and of slots that unfinished runs take; the first is set to the second.
 
-    It does so only where both were the same `before`, because a run that has just begun or ended is counted a
-    moment later.
+    It is set only if both were the same `before`, because a run that just began or ended is counted a moment
+    later.
     """
     with get_client(sync_client=True) as client:
-        taken = count_taken(client)
+        taken = count_used_slots(client)
         active = client.read_global_concurrency_limit_by_name(LIMIT_NAME).active_slots
         if active != taken and before == (active, taken):
             get_run_logger().warning(

@@ -1,1 +1,1 @@
-"""What the flows share: how runs end, pages, parameters, progress, and the set-up of a server."""
+"""Code that the flows share: final states, artifacts, parameters, progress, and the server."""

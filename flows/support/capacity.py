@@ -1,4 +1,4 @@
-"""Slots of the workers that take models: how many each has, and whether its GPUs are free.
+"""Slots of the workers that extract models: how many each worker has, and whether its GPUs are free.
 
 A slot is a GPU. On a worker without GPUs, it is a model that runs beside others.
 """
@@ -28,15 +28,15 @@ from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
 from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
 
 HANDED_OVER_TAG = "rlfocal-handed-over"
-"""The tag of runs that a regeneration hands over to workers."""
+"""The tag of runs that a regeneration starts on workers."""
 GPUS_VARIABLE = "gpus"
 """The job variable with the number of GPUs that a run takes."""
 SLOTS_LABEL = "rlfocal.slots"
-"""The label of a run with the number of slots of the worker that took it."""
+"""The label of a run that says how many slots the worker that took it has."""
 WORKER_LABEL = "prefect.worker.name"
-"""Prefect's own label of a run with the name of the worker that took it."""
+"""Prefect's own label of a run with the name of its worker."""
 SECONDS_UNTIL_OFFERED_AGAIN = 20
-"""The seconds until a run is offered again after a worker gave it back because its GPUs were in use."""
+"""The seconds until a run is offered again after a worker without free GPUs gave it back."""
 RUNS_READ = 200
 _UNFINISHED_STATES = (
     *(StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING),
@@ -48,11 +48,11 @@ _reserved: list[Lease] = []
 def take_or_give_back(
     client: SyncPrefectClient, run: FlowRun, devices: Sequence[Device], folder: Path
 ) -> Lease:
-    """A lease on GPUs for a run that was handed over; called on the worker before the run begins.
+    """A lease on a worker's GPUs for a run that a regeneration started; called before the run begins.
 
-    Also reports how many slots this worker has. `devices` are its GPUs, `folder` that of their leases. Where
-    too few are free, the run is scheduled anew, so that another worker may take it, and Abort ends this
-    process.
+    It also reports how many slots the worker has. `devices` are its GPUs, and `folder` is that of their
+    leases. If too few are free, the run is scheduled anew, so that another worker may take it, and Abort ends
+    this process.
     """
     slots = len(devices) or default_jobs(str(run.parameters.get("backend", "hf")))
     client.update_flow_run_labels(run.id, {SLOTS_LABEL: slots})
@@ -69,7 +69,7 @@ def take_or_give_back(
 
 
 def reserve(client: SyncPrefectClient, run: FlowRun) -> None:
-    """`take_or_give_back` for a run's own process, which keeps the lease until `release_reserved`."""
+    """Takes GPUs for a run in its own process (`take_or_give_back`), until `release_reserved`."""
     devices = find_gpus_of(str(run.parameters.get("backend", "hf")))
     _reserved.append(take_or_give_back(client, run, devices, lease_folder()))
 
@@ -81,12 +81,12 @@ def release_reserved() -> None:
 
 
 def width_of(run: FlowRun) -> int:
-    """The number of GPUs that a run takes, if it was handed over."""
+    """The number of GPUs that a regeneration's run on a worker takes."""
     return int((run.job_variables or {}).get(GPUS_VARIABLE, 1))
 
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
-    """The slots of all workers online, by their last report; `unknown` for each that has not reported yet."""
+    """The number of slots of all workers online, by their last reports, or `unknown` for each."""
     filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
@@ -98,8 +98,8 @@ def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
     return sum(int(said.get(name, unknown)) for name in list_online(client, pool))
 
 
-def count_taken(client: SyncPrefectClient) -> int:
-    """The slots that unfinished runs take."""
+def count_used_slots(client: SyncPrefectClient) -> int:
+    """The number of slots that unfinished runs take."""
     unfinished = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED_STATES))),

@@ -1,8 +1,8 @@
-"""Steps of prefect.yaml, for `prefect deploy` and for every deployed run; and how dead runs are ended.
+"""Steps of prefect.yaml, for `prefect deploy` and for every deployed run; and the end of dead runs.
 
-The server keeps events in memory until its automations have seen them. Events in the seconds before it or its
-database was killed are lost, so it may never notice that a heartbeat is overdue. Therefore a regeneration
-also checks.
+The server keeps events in memory until its automations have seen them. If it or its database is killed, the
+events of the last seconds are lost, and it may never notice that a heartbeat is overdue. Therefore a
+regeneration also checks.
 """
 
 from __future__ import annotations
@@ -43,20 +43,19 @@ from flows.support.capacity import HANDED_OVER_TAG, reserve
 from rlfocal.base.errors import InputError, unknown_name
 
 RUN_TAG = "rlfocal"
-"""The tag of every run; prefect.yaml gives it to deployments."""
+"""The tag of every run of rlfocal; prefect.yaml gives it to deployments."""
 AUTOMATION_NAME = "rlfocal: a run without a heartbeat has crashed"
 UNBEGUN_AUTOMATION = "rlfocal: a run of a process that does not begin has crashed"
 NOTIFICATION_NAME = "rlfocal: tell of a run that ended badly"
 PROCESS_POOL_TYPE = "process"
-"""The type of a work pool whose workers start runs themselves, at once."""
+"""The type of a work pool whose workers start runs as processes, at once."""
 SILENCE_SECONDS = 240
 """The seconds without a heartbeat after which a run counts as dead.
 
 With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server.
 """
 MIN_SILENCE_SECONDS = 60
-"""The least seconds without a heartbeat after which a run may count as dead. In this time, a healthy run
-may send only one."""
+"""The smallest `SILENCE_SECONDS` that may be set: in this time, a healthy run may send only one heartbeat."""
 HEARTBEAT_EVENT = "prefect.flow-run.heartbeat"
 _PENDING_EVENTS = {"prefect.flow-run.Pending"}
 _BEGIN_EVENTS = {HEARTBEAT_EVENT, "prefect.flow-run.Running"}
@@ -66,16 +65,16 @@ _REST_EVENTS = {
     f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")
 }
 EXTRA_WAIT = timedelta(minutes=1)
-"""How much longer than the server's automation the check waits, because the automation should act first."""
+"""The time that the check here waits beyond the server's automation, which should act first."""
 _BEGUN_STATES = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
-    """Has the server mark runs as Crashed whose process or host died. A second call changes nothing.
+    """Has the server mark runs as Crashed whose process or host died; a second call changes nothing.
 
-    Without it such a run would stay Running, or Pending, forever. `seconds`: how long a run may go without a
-    heartbeat. A pod may be Pending for as long as its image or its node takes; a worker's own process may
-    not. Raises InputError for a time of less than two heartbeats.
+    Otherwise such a run would stay Running, or Pending, forever. `seconds`: the time that a run may go
+    without a heartbeat. A pod may be Pending for as long as its image or its node takes; a worker's own
+    process may not. Raises InputError for a time of less than two heartbeats.
     """
     if seconds < MIN_SILENCE_SECONDS:
         raise InputError(
@@ -98,7 +97,8 @@ async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
 async def notify(block: str | None = None) -> None:
     """Has the server announce every run that fails or crashes, through a notification block TYPE/NAME.
 
-    Without a block, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
+    Without `block`, it announces none. A second call changes nothing. Raises InputError if the block is
+    missing.
     """
     if not block:
         if (there := await _find_automation(NOTIFICATION_NAME)) is not None:
@@ -181,11 +181,11 @@ def _make_crash(
 
 
 def enter_checkout() -> dict[str, str]:
-    """Changes to the checkout that the worker's RLFOCAL_HOME names.
+    """Prepares a run on a worker: changes to the checkout that RLFOCAL_HOME names, and reserves GPUs.
 
-    If it names none, changes to this package's own, where the flow loads and then fails with a clear message.
-    An error here would be buried under tracebacks, and the worker also runs this step to call a failed run's
-    hooks.
+    Without a checkout, it changes to this package's own, where the flow loads and then fails with a clear
+    message. An error here would be buried under tracebacks. The worker also runs this step to call a failed
+    run's hooks.
     """
     directory = _find_checkout() or Path(__file__).parents[2]
     os.chdir(directory)
@@ -199,10 +199,7 @@ def enter_checkout() -> dict[str, str]:
 
 
 def _end_if_unknown(client: SyncPrefectClient, run: FlowRun) -> None:
-    """Fails a run that was given a parameter that its flow does not have.
-
-    Prefect would crash, with a traceback.
-    """
+    """Fails a run with a parameter that its flow does not have; Prefect would crash with a traceback."""
     if run.deployment_id is None:
         return
     form = client.read_deployment(run.deployment_id).parameter_openapi_schema or {}
@@ -233,7 +230,7 @@ def _find_checkout() -> Path | None:
 def end_silent_runs(now: datetime | None = None) -> list[str]:
     """Marks dead runs of rlfocal's deployments as crashed, and returns their names.
 
-    Other runs may be configured to send no heartbeats. The calling run is alive.
+    Runs without a deployment may send no heartbeats, and the calling run is alive; both are left out.
     """
     begun = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[RUN_TAG]),
@@ -246,7 +243,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 
 def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
-    """The runs, read one by one: read together, one whose parameters are not JSON would hide all others."""
+    """The `wanted` runs, read one by one: one with parameters that are not JSON would hide all others."""
     runs = []
     for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
         with suppress(PrefectHTTPStatusError):
@@ -257,10 +254,11 @@ def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
-    """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat.
+    """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat; returns if it
+    did.
 
-    The time is that of the server's automation (`seconds` of `crash_silent_runs`), and a minute. A Pending
-    run that a cluster is to start counts as silent only once it has sent a heartbeat.
+    The time is that of the server's automation (`seconds` of `crash_silent_runs`) and a minute. A Pending run
+    that a cluster is to start counts as silent only once it has sent a heartbeat.
     """
     now = now or datetime.now(UTC)
     shortest = timedelta(seconds=MIN_SILENCE_SECONDS)
@@ -290,14 +288,14 @@ def _has_sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime
 
 
 def _is_on_cluster(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Whether a run's worker has a cluster start its process, which may wait for an image or a node."""
+    """Whether a cluster starts the run's process, which may wait for an image or a node."""
     return (
         run.work_pool_name is not None and client.read_work_pool(run.work_pool_name).type != PROCESS_POOL_TYPE
     )
 
 
 def _read_silence_limit(client: SyncPrefectClient) -> timedelta:
-    """The time that the server lets a run be silent; the default where nothing is deployed."""
+    """The time that the server's automation lets a run be silent; the default if nothing is deployed."""
     for automation in client.read_automations_by_name(AUTOMATION_NAME):
         if isinstance(automation.trigger, EventTrigger):
             return automation.trigger.within

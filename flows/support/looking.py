@@ -38,9 +38,8 @@ Location = str | Path | None
 
 
 def begin_look(warehouse: Warehouse) -> int:
-    """The snapshot from which drift and promises are checked.
-
-    The first look stores it, so that a run that dies before it reports loses nothing."""
+    """The snapshot since which drift and promises are to be checked. The first check of a warehouse stores
+    it, so that a run that dies before it reports loses nothing."""
     since = find_last_reported_snapshot(warehouse)
     if warehouse.rows("SELECT 1 FROM extractions LIMIT 1") and not warehouse.rows("FROM drift_looks LIMIT 1"):
         store_look(warehouse, since)
@@ -48,10 +47,9 @@ def begin_look(warehouse: Warehouse) -> int:
 
 
 def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
-    """The difference between today's answers and those of a snapshot, and today's snapshot.
+    """The drift of answers since a snapshot, and the present snapshot.
 
-    The difference is None if no answers were written since. What is beyond the limits is shown as an
-    artifact.
+    The drift is None if no answers were written since. Drift beyond the limits is shown as an artifact.
     """
     with open_warehouse(location) as warehouse:
         now = warehouse.snapshot()
@@ -73,10 +71,8 @@ def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
 
 
 def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...]:
-    """Tests all promises on answers and labels that changed since they were last tested.
-
-    All are shown as an artifact. Returns those that were withdrawn since the snapshot, by any run.
-    """
+    """Tests all promises on answers and labels that changed since their last test, and shows them as an
+    artifact. Returns those that were withdrawn after the snapshot `since`, by any run."""
     with open_warehouse(location) as warehouse:
         looked = look_again(warehouse, report_progress)
         withdrawn = withdrawn_since(warehouse, since)
@@ -90,7 +86,7 @@ def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...
 
 
 def ask_anew(changed: Sequence[Recheck], pool: str, location: Location) -> list[str]:
-    """Commands that delete exactly the answers that services no longer give, and ask for them again."""
+    """Commands that delete the answers that services no longer give, and one that asks for them again."""
     of_model = defaultdict(list)
     for recheck in changed:
         of_model[recheck.model].append(recheck.benchmark)

@@ -1,4 +1,4 @@
-"""What Prefect's pages show: the progress of a run, and the summary of a regeneration."""
+"""Artifacts on Prefect's pages: the progress of a run, and the summary of a regeneration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ANY_NAME = "*"
 
 
 class IncompleteError(RunError):
-    """A regeneration in which steps failed; `summary` lists them."""
+    """The error of a regeneration in which steps failed; `summary` lists them."""
 
     def __init__(self, summary: Summary) -> None:
         n = len(summary.gaps)
@@ -67,14 +67,13 @@ def sentence(gap: Failure) -> str:
 
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
-"""By board and method, accuracies as fractions, means over seeds."""
+"""By leaderboard and method, the accuracy as a fraction: the mean over seeds."""
 PUBLISHED_FILE = "published.json"
-"""The name of the file of published accuracies, in this machine's folder for a warehouse."""
+"""The name of the file with the accuracies that runs showed, in this machine's folder for a warehouse."""
 
 
-def last_published(location: str | Path | None) -> Accuracies:
-    """The accuracies of each board that the last complete run showed; for boards it did not have, of earlier
-    runs."""
+def read_published(location: str | Path | None) -> Accuracies:
+    """The accuracies on each leaderboard, as shown by the last complete run that had it."""
     try:
         rows = json.loads((locate(location).local / PUBLISHED_FILE).read_text("utf-8"))
         return {(_read_board_key(board), method): accuracy for board, method, accuracy in rows}
@@ -83,7 +82,7 @@ def last_published(location: str | Path | None) -> Accuracies:
 
 
 def _read_board_key(parts: Sequence[Any]) -> BoardKey:
-    """A board's key from its JSON form, in which the pool is a list."""
+    """A leaderboard's key from its JSON form, in which the pool is a list."""
     return BoardKey._make([*parts[:-1], tuple(parts[-1])])
 
 
@@ -98,7 +97,7 @@ def keep_published(location: str | Path | None, boards: Sequence[Board], before:
 
 
 def publish(summary: Summary, before: Accuracies) -> None:
-    """Makes the run's artifacts. `before`: the accuracies that the last run showed."""
+    """Makes the artifacts of a regeneration. `before`: the accuracies that the last run showed."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
     publish_boards("regenerate-accuracy", page(summary), summary.boards, before)
     if summary.gaps:
@@ -108,9 +107,9 @@ def publish(summary: Summary, before: Accuracies) -> None:
 
 
 def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: Accuracies) -> None:
-    """Makes an artifact: a title, what each board says, further lines and the verdicts.
+    """Makes an artifact: a title, a sentence on each leaderboard, further lines, and tables of verdicts.
 
-    `head`: the title, then these lines. `before`: the accuracies that the last run showed.
+    `head` are the title and the further lines, `before` the accuracies that the last run showed.
     """
     told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
     lines = [*head[:1], *told, *head[1:]]
@@ -123,13 +122,13 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
 
 
 def report_url() -> str | None:
-    """The URL at which a web server shows this worker's report, because browsers do not follow links to local
+    """The URL of this worker's report on a web server, if there is one; browsers follow no links to local
     files."""
     return os.environ.get("RLFOCAL_REPORT_URL") or None
 
 
 def page(summary: Summary) -> list[str]:
-    """The summary in lines of Markdown: what was done, and where the report is."""
+    """A regeneration's summary in lines of Markdown: the work done, and where the report is."""
     done = f"{count_noun(summary.extracted, 'partition')} extracted, {summary.present} already there"
     lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
     if summary.gaps:
@@ -151,7 +150,7 @@ def report_line(report: Path) -> str:
 
 SECONDS_BETWEEN_UPDATES = 5.0
 LAST_TRIES = 6
-"""How often the last share is sent to a busy server; the run waits for that at its end anyway."""
+"""The most times that the last share is sent to a busy server, while the run waits."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
@@ -159,7 +158,7 @@ _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def progress_sink(listener: Progress | None) -> Iterator[None]:
-    """Makes `report_progress` call `listener` inside the block."""
+    """Makes `report_progress` call `listener` during a block."""
     token = _listener.set(listener)
     try:
         yield
@@ -175,10 +174,8 @@ def report_progress(title: str, share: float) -> None:
 
 @contextmanager
 def show_progress(name: str) -> Iterator[Progress]:
-    """Calls the listener and shows the finished share under this name on the run's page, inside the block.
-
-    A separate thread talks to the server, so that no work waits for a server that is down.
-    """
+    """Yields a callback for the finished share of work, which calls the listener and moves a bar on the run's
+    page. A separate thread talks to the server, so that no work waits for a server that is down."""
     finished = [0.0]
     has_ended, is_whole = threading.Event(), threading.Event()
     bars: list[UUID] = []
@@ -219,7 +216,7 @@ def show_progress(name: str) -> Iterator[Progress]:
 
 
 def _make_key(name: str) -> str:
-    """The artifact's key, in the characters that Prefect allows.
+    """A name as an artifact's key, in the characters that Prefect allows.
 
     >>> _make_key("extract Qwen/Qwen3-0.6B")
     'extract-qwen-qwen3-0-6b'

@@ -40,11 +40,11 @@ Place = Annotated[
 
 
 def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]]:
-    """Lets a flow end in what `work` returns, or in a failed state with the reason in one sentence.
+    """Makes a flow end in the result of `work`, or in a failed state with the reason in one sentence.
 
-    Prefect would log a traceback of a raised error. First it checks the worker's checkout, and that the
-    location `warehouse` holds no password. Do not postpone annotations in modules that use it: Prefect would
-    look their names up in this module.
+    For a raised error, Prefect would log a traceback. The flow first checks the worker's checkout, and that
+    the location `warehouse` has no password. Do not postpone annotations in modules that use this: Prefect
+    would look their names up in this module.
     """
 
     @wraps(work)
@@ -66,7 +66,7 @@ def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]
 
 
 class _Sentences(logging.Filter):
-    """Logs our errors as one sentence, where Prefect would log a traceback of its own code."""
+    """A filter that logs InputError and RunError as one sentence, where Prefect would log a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -76,8 +76,8 @@ class _Sentences(logging.Filter):
 
 
 @contextmanager
-def secret_kept(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Parameters without the warehouse's password, which goes into the environment, because a server stores
+def hide_password(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the parameters with a warehouse's password moved to the environment, as a server stores
     parameters."""
     given = parameters.get("warehouse")
     if given is None or without_password(given) == given:

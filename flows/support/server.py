@@ -1,7 +1,7 @@
-"""Runs flows from the command line: on a temporary Prefect server, off the main thread.
+"""Runs flows of the command line on a temporary Prefect server, and off the main thread.
 
-The server ends with the process that started it, however that ends; Prefect's own would stay. Run as a
-program, this module serves until its stdin closes.
+The server ends with the process that started it, however that ends; Prefect's own would stay. As a program,
+this module serves until its stdin closes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SECONDS_TO_END = 2.0
 
 @contextmanager
 def prefect_server() -> Iterator[None]:
-    """Gives the flows in the block a server: the one that PREFECT_API_URL names, else a temporary one.
+    """Gives the flows in a block a server: the one that PREFECT_API_URL names, else a temporary one.
 
-    Raises RunError if it does not start.
+    Raises RunError if the temporary server does not start.
     """
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -49,13 +49,13 @@ def prefect_server() -> Iterator[None]:
 
 class _TemporaryServer(NamedTuple):
     process: subprocess.Popen[str]
-    """The process that holds the other end of the server's stdin."""
+    """The server's process, which ends when its stdin closes."""
     api_url: str
 
 
 @cache
 def _start_temporary() -> _TemporaryServer:
-    """The process's one temporary server: when the process ends, Prefect still sends events to it."""
+    """This process's only temporary server; it stays to the end, because Prefect sends it events then."""
     from prefect.settings import get_current_settings
 
     settings = get_current_settings().to_environment_variables(exclude_unset=True)
@@ -75,10 +75,10 @@ def _start_temporary() -> _TemporaryServer:
 
 
 def run_in_thread(call: Callable[[], T]) -> T:
-    """Calls a function in a thread; returns or raises what it does. Ctrl-C ends the wait at once.
+    """Calls a function in a thread, and returns or raises what it does; Ctrl-C ends the wait at once.
 
-    `call` then goes on until the process ends. On the main thread Prefect would take SIGTERM for itself, and
-    after Ctrl-C wait for every model's process.
+    `call` then goes on until the process ends. On the main thread, Prefect would take SIGTERM for itself, and
+    wait for every model's process after Ctrl-C.
     """
     result: Future[T] = Future()
     context = copy_context()
@@ -94,7 +94,7 @@ def run_in_thread(call: Callable[[], T]) -> T:
 
 
 def main() -> None:
-    """Serves on a free port and prints its number."""
+    """Serves Prefect's API on a free port, and prints the port's number."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()  # before the long imports
     import uvicorn
 

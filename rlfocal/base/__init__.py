@@ -1,1 +1,1 @@
-"""What every package needs: errors, atomic files, terminal output."""
+"""Code that every package uses: errors, atomic files, parameters, and output on a terminal."""

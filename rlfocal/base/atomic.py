@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, whenever the process is killed."""
+"""Files and folders that are written whole or not at all, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def replace_path(path: Path, *, suffix: str = "") -> Iterator[Path]:
-    """Yields a path beside `path` for a new file or folder, which replaces `path` at the end of the block.
+    """Yields a temporary path beside `path` for a new file or folder, which replaces `path` after the block.
 
-    If the block raises, it is deleted instead. A folder only replaces an empty or missing one.
+    If the block raises, the new file or folder is deleted. A folder replaces only an empty or missing one.
     """
     staged = path.with_name(f".{path.name}.{os.getpid()}{suffix}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def replace_path(path: Path, *, suffix: str = "") -> Iterator[Path]:
 
 
 def write_file(path: Path, *parts: str | bytes | memoryview, durable: bool = False) -> None:
-    """Writes a file from its parts, text as UTF-8. `durable`: it also survives a crash of the machine."""
+    """Writes a file from `parts`, text as UTF-8. `durable`: it also survives a crash of the machine."""
     with replace_path(path) as staged, staged.open("wb") as file:
         for part in parts:
             file.write(part.encode() if isinstance(part, str) else part)

@@ -1,4 +1,4 @@
-"""Environment variables that are set for a block alone."""
+"""Environment variables that are set during a block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables inside the block; afterwards they are as before."""
+    """Sets environment variables during a block, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

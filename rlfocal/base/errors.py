@@ -1,7 +1,4 @@
-"""The errors of all packages.
-
-The warehouse, the lowest layer, defines them, because it imports no other package.
-"""
+"""The errors that all packages raise; the warehouse, the lowest layer, defines them."""
 
 from warehouse.errors import InputError as InputError
 from warehouse.errors import RunError as RunError

@@ -1,5 +1,4 @@
-"""Errors of other libraries as one plain sentence, without the secrets that may never be printed or
-stored."""
+"""Messages for errors of other libraries: one plain sentence without secrets."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNO
 
 
 def describe_error(error: BaseException) -> str:
-    """What went wrong, in one line of at most MAX_MESSAGE_CHARACTERS characters, without secrets.
+    """An error's message in one line of at most MAX_MESSAGE_CHARACTERS characters, without secrets.
 
     >>> describe_error(ValueError("no such\\n  file"))
     'ValueError: no such file'
@@ -60,7 +59,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def damage(error: BaseException) -> str:
-    """Advice on the damaged file that DuckDB's `error` names; empty if it names none."""
+    """Advice on a damaged Parquet file, if DuckDB's `error` names one; else empty."""
     if type(error).__name__ not in DUCKDB_ERRORS or ".parquet" not in str(error):
         return ""
     from warehouse.object_store import is_refusal
@@ -78,7 +77,7 @@ def escape_controls(text: str) -> str:
 
 
 def shorten(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """`text`, with the middle cut out of its longest words, and then of itself.
+    """`text` of at most `longest` characters; the middle of its longest words is cut out first.
 
     >>> shorten("no file " + 200 * "x" + "; give another", 104)
     'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'
@@ -91,8 +90,8 @@ def shorten(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
 
 
 def explain_failure(error: BaseException) -> InputError | RunError | None:
-    """The error to raise instead, for a wrong path, a missing folder, a full disk or a damaged file; else
-    None."""
+    """The error to raise in place of one for a wrong path, a missing folder, a full disk or a damaged file.
+    None for any other error."""
     if advice := damage(error):
         return RunError(f"{' '.join(str(error).split())}{advice}")
     if not isinstance(error, OSError) or error.errno is None:
@@ -109,7 +108,8 @@ def explain_failure(error: BaseException) -> InputError | RunError | None:
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the environment's tokens, whatever looks like one, and a URL's login and keys as ***.
+    """`text` with *** in place of secrets: the environment's tokens, what looks like one, a URL's login and
+    keys.
 
     >>> without_secrets("GET https://me:pass@host/v1?api-version=2026-01-01&api-key=abc")
     'GET https://***@host/v1?api-version=2026-01-01&api-key=***'

@@ -1,4 +1,4 @@
-"""The names of earlier versions that were removed; each is refused with what takes its place."""
+"""The names of removed methods and commands, each refused with what takes its place."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _REPLACEMENTS = {
     "study branching": "`rlfocal replay rl_focal -b B --scenario set=branching=false` tries the other one",
     "study": "`python -m benchmarks.studies NAME -b B`, in a checkout, runs studies",
 }
-"""What takes the place of each removed name. Keys are a method's kind and name, or the words of a command."""
+"""By removed name, what takes its place. A name is a method's kind and name, or the words of a command."""
 
 
 def is_gone(name: str) -> bool:
-    """Whether an earlier version had this name: `method NAME`, or the words of a command."""
+    """Whether this is a removed name: `method NAME`, or the words of a command."""
     return name in _REPLACEMENTS
 
 
 def refuse_gone(name: str) -> None:
-    """Raises InputError if `is_gone(name)`, with what takes the name's place."""
+    """Raises InputError, with what takes its place, if this is a removed name."""
     if name in _REPLACEMENTS:
         raise InputError(f"{name} is gone: {_REPLACEMENTS[name]}")
 

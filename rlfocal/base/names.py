@@ -1,4 +1,4 @@
-"""Names that the command line and packages' exports need before the modules behind them are imported."""
+"""Names that are needed before the modules behind them are imported, as by the command line."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ Per = Literal["benchmark", "task"]
 Protocol = Literal["frozen", "online"]
 
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
-"""RL-Focal's methods. The first two run by default."""
+"""The names of RL-Focal's methods; the first two run by default."""
 TRAINED_METHODS = (*RL_FOCAL, "gated_log_linear")
-"""All methods that are trained to a checkpoint, which the command line knows without importing them."""
+"""The names of all methods whose training writes a checkpoint."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
-"""Controls: the same method trained without the questions' texts.
-
-The difference is what the texts are worth.
-"""
+"""By control, the method that it trains without the questions' texts, to show what texts are worth."""
 START_METHOD, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
-"""Controls beside `rl_focal`: the policy from which it starts, and `log_linear` on the models of that."""
+"""Controls of `rl_focal`: the policy from which it starts, and `log_linear` on that policy's models."""
 CEILING_METHOD = "oracle"
-"""The ceiling: right wherever some model is right. It is not a method, because it reads labels."""
+"""The name of the ceiling, which is right wherever some model is; it reads labels, so it is no method."""
 RIVALS = (
     "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
     "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
@@ -31,17 +28,15 @@ RIVALS = (
     "mutual_information_pool", "pairwise_log_linear", "rlae_mappo", "rlae_ppo", "routellm_mf", "routellm_sw",
     "self_consistency_cascade", "sliding_best", "svm", "thompson", "topla", "uniroute",
 )  # fmt: skip
-"""Methods that rivals/ registers where it is installed."""
+"""The methods that the package in rivals/ registers if it is installed."""
 
 LOOK_MESSAGE = "look at drift and promises"
-"""The message of commits that store how far answers were looked at.
-
-Such commits change nothing in a report.
-"""
+"""The message of commits that store up to which snapshot answers were checked; a report shows no such
+change."""
 
 
 def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Makes a package's `__getattr__`.
+    """A package's `__getattr__`, which imports a name when it is used.
 
     `homes`: by name, the module that defines it, or the module of that name.
     """

@@ -1,6 +1,6 @@
 """Parameters of commands, flows and the library, each declared once, as an annotation.
 
-An Option is one of Typer's own. pydantic, and with it Prefect, reads its bounds and its description.
+An Option is one of Typer's own, whose bounds and description pydantic, and with it Prefect, read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Option(OptionInfo):
 
 
 def split(listed: str | Sequence[str]) -> list[str]:
-    """The items of `a,b` as a list; of a repeated option, all its values."""
+    """The items of `a,b` as a list; for a repeated option, the items of all its values."""
     whole = listed if isinstance(listed, str) else ",".join(listed)
     return [name for name in (part.strip() for part in whole.split(",")) if name]
 

@@ -1,4 +1,4 @@
-"""Checks of arguments: the same in Python, on the command line and in forms."""
+"""Checks of arguments, which are the same in Python, on the command line and in forms."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ERROR_REASONS = {
     "too_short": "must name at least {min_length}",
     "string_too_short": "must not be empty",
 }
-"""The words for a refused value, by pydantic's type of the error."""
+"""By pydantic's type of error, the words for a refused value."""
 
 
 def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
-    """Lets a function raise InputError for an argument that its annotation does not take."""
+    """Makes a function raise InputError for an argument that its annotation does not allow."""
 
     @wraps(function)
     def call(*args: Fields.args, **kwargs: Fields.kwargs) -> Result:
@@ -44,10 +44,10 @@ def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
 def takes(
     request: type[Any], without: Collection[str] = (), **annotations: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Lets a function that has a request as a parameter be called with the request's fields in its place.
+    """Makes a function with a request as a parameter take the request's fields as parameters in its place.
 
-    `request`: the class. `without`: fields that are not taken. `annotations`: those of fields that a command
-    reads in another way. Commands and forms are made of the signature.
+    `request`: the class of the request. `without`: fields that are left out. `annotations`: those of fields
+    that a command reads in another way. Commands and forms are made from the new signature.
     """
     hints = get_type_hints(request, include_extras=True) | annotations
     fields = [
@@ -79,7 +79,7 @@ def takes(
 
 
 def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raises InputError for a value that a parameter of a function, or a field of a class, does not take."""
+    """Raises InputError for an argument that a function's parameter, or a class's field, does not allow."""
     from pydantic import ValidationError  # here, as the command line's help must not wait for it
 
     for name, adapter in _make_adapters(function).items():
@@ -92,7 +92,7 @@ def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
 
 @cache
 def _make_adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
-    """Pydantic's checkers of those parameters whose annotations hold bounds, by name."""
+    """By parameter with an annotation of bounds, pydantic's checker of its values."""
     from pydantic import TypeAdapter
 
     hints = get_type_hints(function, include_extras=True)

@@ -46,10 +46,8 @@ class Table:
         self._styles: list[str] = []
 
     def add(self, *cells: str, style: str = "") -> None:
-        """Adds a row.
-
-        `style`: in HTML, a styled row is marked as one of RL-Focal's, and a dim one as set aside.
-        """
+        """Adds a row. `style` is rich's; in HTML, "dim" rows are set aside, and other styled ones are
+        RL-Focal's."""
         self.rows.append(cells)
         self._styles.append(style)
 
@@ -67,12 +65,12 @@ class Table:
         return " ".join([*words, *[self.caption] * bool(self.caption)])
 
     def to_json(self) -> dict[str, Any]:
-        """The whole table as a dict of JSON values, which `from_json` reads."""
+        """The table as a dict of JSON values, which `from_json` reads."""
         return vars(self) | {"kept": list(self.kept)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """The table that `to_json` wrote; its lists become tuples again."""
+        """The table from what `to_json` returned; lists become tuples again."""
         table = cls("")
         vars(table).update(stored)
         table.header, table.rows = tuple(table.header), [tuple(row) for row in table.rows]
@@ -94,10 +92,10 @@ class Table:
     def select(
         self, rows: Collection[str] | None, columns: Sequence[str] | None, title: str | None = None
     ) -> Table:
-        """The table with the named rows, and with the columns whose headings begin with the given words;
-        None: all.
+        """The table with the named rows, and the columns whose headings begin with the given words; None:
+        all.
 
-        Raises InputError for words that no heading begins with.
+        Raises InputError for words with which no heading begins.
         """
         chosen = Table(
             "", title=self.title if title is None else title, caption=self.caption, words=self.words
@@ -115,8 +113,8 @@ class Table:
         return chosen
 
     def latex(self, label: str, table: str = "") -> str:
-        r"""The table as a LaTeX `table` with booktabs. `label`: its \label. `table`: what it shows, for the
-        caption.
+        r"""The table as a LaTeX `table` with booktabs. `label`: its label after `tab:`. `table`: words before
+        its title.
 
         Names that are not Latin need LuaLaTeX or XeLaTeX.
         """
@@ -135,9 +133,9 @@ class Table:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:
-        """The table as an HTML `<table>` of class `css`, which scrolls where it is too wide.
+        """The table as an HTML `<table>` of class `css`, which scrolls if it is too wide.
 
-        An empty name stands for the name in the row above.
+        A row with an empty name gets the name of the row above.
         """
         names: list[str] = []
         for row in self.rows:
@@ -237,7 +235,7 @@ def _turns(sign: str) -> bool:
 
 
 def _write_csv_cell(text: str) -> str:
-    """A cell as CSV: a number has a plain minus and no commas, and an apostrophe precedes what would be a
+    """A cell as CSV: numbers have a plain minus and no commas, and an apostrophe precedes a would-be
     formula."""
     plain = text.replace("−", "-")
     if re.fullmatch(r"[+-]?[\d,]+(\.\d+)?([eE][+-]?\d+)?", plain):
@@ -248,7 +246,7 @@ def _write_csv_cell(text: str) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: an apostrophe precedes what would be one."""
+    """The text with an apostrophe before it, if a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

@@ -1,4 +1,4 @@
-"""Numbers in words and tables: one format each. A dash stands for what is unknown or undefined."""
+"""Formats of numbers in sentences and tables. A dash stands for what is unknown or undefined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mean_known(values: Iterable[float | None]) -> float | None:
 
 
 def count_noun(n: int, noun: str) -> str:
-    """`n` of a regular noun.
+    """A count with a regular noun.
 
     >>> count_noun(1, "model"), count_noun(1200, "model")
     ('1 model', '1,200 models')
@@ -56,7 +56,7 @@ def percent(fraction: float | None, digits: int = 2) -> str:
 
 
 def points(fraction: float) -> str:
-    """Signed percentage points, with a true minus sign.
+    """A difference as signed percentage points, with a true minus sign.
 
     >>> points(-0.0213), points(0.004)
     ('−2.1', '+0.4')
@@ -68,9 +68,9 @@ def points(fraction: float) -> str:
 def interval(
     value: _Interval | tuple[float, float, float] | None, write: Callable[[float], str] = points
 ) -> str:
-    """A mean and its interval, by default of a difference in points: `+0.4 [−0.3, +1.1]`.
+    """A mean and its interval, written `+0.4 [−0.3, +1.1]`; by default, fractions become points.
 
-    What is exact has no interval: `+0.4`.
+    An exact value has no interval: `+0.4`.
     """
     if value is None:
         return MISSING_CELL
@@ -96,7 +96,7 @@ def duration(seconds: float) -> str:
 
 
 def cents(cost: float | None) -> str:
-    """A cost per 1,000 queries.
+    """A cost in cents per 1,000 queries.
 
     >>> cents(0.348), cents(1685.0), cents(None)
     ('0.35', '1,685.0', '–')

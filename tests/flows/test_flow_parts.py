@@ -33,7 +33,7 @@ from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import pages
 from flows.support.capacity import HANDED_OVER_TAG, SLOTS_LABEL, WORKER_LABEL
 from flows.support.deploying import HEARTBEAT_EVENT, RUN_TAG, crash_silent_runs, end_silent_runs
-from flows.support.parameters import WAREHOUSE_VARIABLE, check_no_password, secret_kept
+from flows.support.parameters import WAREHOUSE_VARIABLE, check_no_password, hide_password
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -258,11 +258,11 @@ def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
 
 def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, "before")
-    with secret_kept({"warehouse": SECRET, "pool": "lab"}) as safe:
+    with hide_password({"warehouse": SECRET, "pool": "lab"}) as safe:
         assert safe == {"warehouse": None, "pool": "lab"}
         assert os.environ[WAREHOUSE_VARIABLE] == SECRET
     assert os.environ[WAREHOUSE_VARIABLE] == "before"
-    with secret_kept({"warehouse": "postgresql://me@host/db"}) as safe:
+    with hide_password({"warehouse": "postgresql://me@host/db"}) as safe:
         assert safe == {"warehouse": "postgresql://me@host/db"}
     with pytest.raises(InputError, match="set RLFOCAL_WAREHOUSE where the worker runs") as refused:
         check_no_password(SECRET)
