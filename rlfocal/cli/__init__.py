@@ -1,4 +1,5 @@
-"""The command line: reads arguments, calls the library, prints. It contains no mathematics."""
+"""The command line: its commands read arguments, call the library and print; none computes anything
+itself."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rlfocal.cli.support.stopping import stopped_by_signals
 
 
 def main() -> None:
-    """Entry point of `rlfocal`."""
+    """Runs the command `rlfocal`."""
     run_guarded(_run)
 
 
@@ -24,9 +25,9 @@ def _run() -> None:
 
 
 def run_guarded(command: Callable[[], object]) -> None:
-    """Run a command line: exit code 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
+    """Runs a command line, and exits: code 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
 
-    Tracebacks only with --debug.
+    An error is printed as one line, and with --debug as a traceback.
     """
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]

@@ -46,7 +46,7 @@ ModelNames = Annotated[
 def _import(
     read: Callable[..., AbstractContextManager[CheckedRows]], warehouse: str | None, *, as_json: bool
 ) -> None:
-    """Reads and checks first, so that a wrong file leaves no new warehouse behind."""
+    """Imports what `read` yields, and prints the report; a wrong file leaves no new warehouse behind."""
     with progress_bars() as on_progress:
         reading, writing = partial(on_progress, "read"), partial(on_progress, "write")
         reading(0.0)
@@ -112,8 +112,8 @@ def predictions(
 ) -> None:
     """Import per-choice scores or answers: CSV, Parquet, JSONL or Arrow, packed or not. All or nothing.
 
-    Scores are a list, a column a choice, or a row a choice; labels indices, letters or texts of choices; ids
-    numbers or texts. Importing the same again changes nothing.
+    Scores are a list per row, a column per choice, or a row per choice. Labels are indices, letters or texts
+    of choices, and ids are numbers or texts. Importing the same file again changes nothing.
     """
     read = partial(
         import_predictions.read,
@@ -139,8 +139,8 @@ def import_tables(
 ) -> None:
     """Import another warehouse's tables, complete: answers, runs, corrections. All or nothing.
 
-    From SQLite to Postgres and back, or from another host. Files that were changed are refused. Rows that the
-    warehouse has stay as they are.
+    The other warehouse may be on another host, and of another kind (SQLite or Postgres). Files that were
+    changed are refused. Rows that the warehouse has stay as they are.
     """
     tables.check_tables(folder)
     with open_warehouse(warehouse) as opened:
@@ -170,8 +170,8 @@ def lm_eval(
 ) -> None:
     """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
-    Choices come with their log-likelihoods, generated texts with their grade. Importing the
-    same logs again changes nothing; of several runs of one task the latest counts.
+    Choices come with their log-likelihoods, generated texts with their grade. Importing the same logs again
+    changes nothing. Of several runs of one task, the latest counts.
     """
     read = partial(import_lm_eval.read, paths, model=model, names=names, benchmark=benchmark, split=split)
     _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
@@ -193,7 +193,7 @@ def import_model_prices(
     """Set the prices of imported models. All or none. Repeating it writes nothing.
 
     The shipped list has public list prices of many LLMs, with date and source. A price per million tokens
-    also gives a flat price: that of a query of 800 prompt tokens and 200 answered ones.
+    also gives a flat price: the price of a query of 800 prompt tokens and 200 answered ones.
     """
     with open_warehouse(warehouse, create=False) as opened:
         report = import_prices(opened, file or SHIPPED_PRICES)

@@ -1,4 +1,4 @@
-"""All commands in one app."""
+"""The Typer app with all commands of `rlfocal`."""
 
 from __future__ import annotations
 

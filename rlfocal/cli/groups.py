@@ -1,6 +1,6 @@
-"""Commands that have commands of their own: `rlfocal import`, `export`, `lab`, `datasets`.
+"""Groups of commands: `rlfocal import`, `export`, `lab`, `datasets`.
 
-Their modules are imported only when one of them is called.
+The commands of `import` and `export` are in a module that is imported when one of them is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ imports = group(
 
 
 class _ExportGroup(TyperGroup):
-    """Makes `rlfocal export DIR` mean `rlfocal export tables DIR`, which is older than the other exports."""
+    """A group in which `rlfocal export DIR` means `rlfocal export tables DIR`, as in earlier versions."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_help = bool(args) and args[0] in ctx.help_option_names

@@ -42,8 +42,8 @@ def doctor(
 ) -> None:
     """Check versions, GPU, Prefect server and every file of the warehouse, and say how to fix what is wrong.
 
-    Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot, and the next
-    extraction or import adds what it dropped.
+    Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot; the next extraction or
+    import adds again what it dropped.
     """
     from rlfocal.upkeep.doctor import diagnose
 
@@ -96,10 +96,10 @@ def compact(
 ) -> None:
     """Merge the warehouse's many small files into few, after deleting old snapshots if asked to.
 
-    Without `--keep` or `--older-than`, every snapshot shows what it showed before. With one, a dry run unless
-    `--yes`: the newest snapshot is always kept, and so are those that evaluations or training runs read, so
-    that `--snapshot N` can reproduce them. Files that no snapshot needs any more are deleted by the first
-    compaction a day later, or `--delete-after`.
+    Without `--keep` or `--older-than`, every snapshot shows what it showed before. With one of them, it is a
+    dry run unless `--yes`. The newest snapshot is always kept. So are those that evaluations or training runs
+    read, so that `--snapshot N` can reproduce them. Files that no snapshot needs any more are deleted by the
+    first compaction a day later, or `--delete-after`.
     """
     from rlfocal.methods.learning.store import trained_on
     from warehouse import open_warehouse
@@ -226,9 +226,9 @@ def correct_labels(
 ) -> None:
     """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
-    Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
-    A correction survives importing or extracting the document again with its old label. Rows with neither
-    label nor gold are left out: those of `rlfocal audit-labels --csv` that nobody filled in.
+    Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history. A
+    correction stays if the document is imported or extracted again with its old label. Rows with neither
+    label nor gold are left out, such as those of `rlfocal audit-labels --csv` that nobody filled in.
     """
     from rlfocal.exchange.imports.labels import correct, read_labels
     from warehouse import open_warehouse
@@ -254,7 +254,7 @@ def snapshots(
 ) -> None:
     """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
 
-    Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
+    Every commit is a snapshot. With `--snapshot N`, other commands read the warehouse as of snapshot N.
     """
     from warehouse import open_warehouse
     from warehouse.snapshots import snapshots as listed
@@ -318,7 +318,7 @@ def diff(
 ) -> None:
     """Show what changed between two snapshots, and whether models still answer as before.
 
-    For example, what an engine upgrade did: `rlfocal diff 120 164`. Log-probs computed in other batches
+    For example, `rlfocal diff 120 164` shows what an engine upgrade did. Log-probs computed in other batches
     differ a little; only larger differences are beyond a limit, per model and task. New models, new tasks and
     corrected labels never are.
     """
@@ -352,7 +352,7 @@ def diff(
 
 
 def _show(snapshot: Commit) -> str:
-    """A snapshot as one line: `12 2026-11-21 11:12:58 extract m on b/t [choice_logprobs +408 −408] replaced m
+    """A snapshot as one line, such as `12 2026-11-21 11:12:58 extract m on b/t [choice_logprobs +408] added m
     on b/t`."""
     counts = [
         row.table + "".join(f" {sign}{n:,}" for sign, n in zip("+−~", row[1:], strict=True) if n)
@@ -374,7 +374,7 @@ def _list_some(listed: Iterable[str]) -> str:
 
 
 def _to_plain(snapshot: Commit) -> dict[str, Any]:
-    """The snapshot for JSON, with its named tuples as objects."""
+    """A snapshot as a dict for JSON, with its named tuples as objects."""
     return vars(snapshot) | {
         "time": snapshot.time.isoformat(),
         "rows": [row._asdict() for row in snapshot.rows],

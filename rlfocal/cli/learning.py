@@ -197,8 +197,9 @@ def explain(
 
     Use it after `evaluate`, which says how good a method is. Use `replay` to try other conditions.
 
-    It reads stored outputs on test rows, and the checkpoint of `rlfocal evaluate` or `train`. If there is
-    none, it trains now. The result is kept beside the warehouse, so that `rlfocal report` shows it.
+    It reads stored outputs on test documents, and the checkpoint of `rlfocal evaluate` or `train`. If there
+    is no checkpoint, it trains now. The result is kept beside the warehouse, so that `rlfocal report` shows
+    it.
     """
     from rich.console import Console
     from rich.text import Text
@@ -256,7 +257,8 @@ def open_ended(
 
 
 def _table(report: OpenEndedReport) -> Table:
-    """Mean scores by falling score; the Decider's with its difference to the best single model."""
+    """A table of mean scores, the highest first; the Decider's row has its difference from the best single
+    model."""
     title = f"{report.n_test:,} test documents after {report.n_train:,} train documents"
     table = Table("method", "mean score", "± seeds", "vs best_single", "picked %", title=title)
     above = report.above_best_single

@@ -1,4 +1,4 @@
-"""`rlfocal plan`: what a regeneration would run and cost."""
+"""The commands before a regeneration: `plan` says what it would run and cost, `prefetch` downloads models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlfocal.extraction.plan import Plan
 
 OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
-"""Variables that keep Hugging Face's libraries offline, if they are set before these are imported."""
+"""Environment variables that keep Hugging Face's libraries offline, if set before these are imported."""
 
 
 @command("plan", "Run a pool of LLMs")
@@ -87,8 +87,8 @@ def plan(
 def prefetch(request: PoolRequest, as_json: Json = False) -> None:
     """Download a pool's data sets, tokenizers and weights, before a GPU is paid for.
 
-    Needs no GPU. Started again, it continues where it stopped. A model that cannot be had stops no other; the
-    exit code is then 1. A regeneration downloads by itself what is missing, while other models run.
+    Needs no GPU. Started again, it continues where it stopped. If a model cannot be downloaded, the others
+    are, and the exit code is 1. A regeneration downloads by itself what is missing, while other models run.
     """
     from rlfocal.base.errors import InputError
     from rlfocal.base.failures import describe_error
@@ -121,7 +121,8 @@ def prefetch(request: PoolRequest, as_json: Json = False) -> None:
 
 
 def _check(request: PoolRequest, gpu: str, *, as_json: bool) -> None:
-    """Checks every entry; exits with code 1 if an entry, or this machine, has a fault."""
+    """Checks and prints every entry of the pool; exits with code 1 if an entry, or this machine, has a
+    fault."""
     from rich.console import Console
 
     from rlfocal.extraction.estimate import find_gpu
@@ -158,11 +159,11 @@ FIGURE_TITLES = (
     ("planned_before", "done: plan"),
     ("measured_before", "actual"),
 )
-"""The figures of a model, and their column titles; the last two are shown where they are known."""
+"""The figures of a model and their column titles; the last two are shown only if they are known."""
 
 
 def _add_up(made: Plan) -> dict[str, float]:
-    """The figures' sums over the models."""
+    """The sums of the plan's figures over its models."""
     return {
         key: sum(getattr(m, key) for m in made.models)
         for key in (*COUNT_FIELDS, *TOKEN_FIELDS, *COST_FIELDS, *dict(FIGURE_TITLES))

@@ -1,4 +1,4 @@
-"""Commands that run a pool or change it: regenerate, extract, add-model, remove-model."""
+"""Commands that run a pool or change it: regenerate, extract, add-model, probe, remove-model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flows.summaries import Summary
 
 SHOWN_AS_TABLES = ("boards", "verdicts", "evaluated_from")
-"""The fields of a summary that its JSON leaves out."""
+"""The fields of a regeneration's summary that are left out of its JSON."""
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -48,7 +48,7 @@ def regenerate(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Extract what is missing, train, evaluate and report: the main job, and all of it.
+    """Extract missing answers, train, evaluate and report: the main job, and all of it.
 
     Use it for a pool that is to be kept up to date. Use `extract` for the models' answers alone.
 
@@ -106,7 +106,7 @@ def _print_everything(warehouse: str | None, runs: Collection[str]) -> None:
 
 
 def _run(request: RegenerationRequest, backend: str) -> Summary:
-    """Runs the flow, while bars show its progress."""
+    """Runs the flow of a regeneration, while bars show its progress."""
     from rlfocal.evaluation.running import EVALUATION_MODULES
     from rlfocal.extraction.running.runner import import_for_engines
     from rlfocal.report.sections import DRAWING_MODULES as DRAWING
@@ -217,7 +217,7 @@ def add_model(
 
 
 def _documents(probe: str) -> int | None:
-    """The number of documents to ask; None: until the verdict is clear."""
+    """The number of documents that `--probe` asks for; None: until the verdict is clear."""
     if probe == AUTO_VALUE:
         return None
     if not probe.isdigit() or not int(probe):
@@ -319,9 +319,9 @@ def remove_model(
 ) -> None:
     """Remove a model from a pool: the reverse of add-model. Repeating it writes nothing.
 
-    Restores the pool's file to the byte, and deletes the model's answers to the pool's benchmarks and the
-    runs there of pools with it. Earlier snapshots keep them. Without a POOL, deletes only the model's answers
-    (to the named benchmarks, or all); past evaluations stay.
+    Restores the pool's file to the byte. Deletes the model's answers to the pool's benchmarks, and the runs
+    there of pools with it; earlier snapshots keep both. Without a POOL, deletes only the model's answers (to
+    the named benchmarks, or all); past evaluations stay.
     """
     if pool is None:
         raise InputError("no model is named; give MODEL, or POOL and MODEL")

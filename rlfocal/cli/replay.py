@@ -1,4 +1,4 @@
-"""The command that replays policies on stored answers under scenarios."""
+"""The command `replay`, which replays policies on stored answers under scenarios."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlfocal.scenarios.replaying import Replay
 
 MAX_TASKS_LISTED = 5
-"""The most changed tasks that are shown."""
+"""The most tasks that are listed, those with the largest changes first."""
 
 
 @command("replay", "Learn and compare")
@@ -50,9 +50,9 @@ def replay(
 ) -> None:
     """Replay policies on stored answers, as if models failed or cost otherwise, or labels were few.
 
-    No model is asked. A checkpoint, or a method fitted to train documents, decides the test documents under
-    a scenario, and the result stands beside that of the policy as evaluated. With several policies or
-    scenarios, each pair is a row of a table. --down, --swap, --prices and --models hold in every scenario.
+    No model is asked. A checkpoint, or a method fitted to train documents, decides the test documents under a
+    scenario. The result is shown beside that of the policy as evaluated. With several policies or scenarios,
+    each pair is a row of a table. --down, --swap, --prices and --models hold in every scenario.
 
     A model that is down gives nothing and costs nothing. Trained agents replace it as a `Router(down=...)`
     does; where any other method is left without an answer, the best model on train that is up gives one.

@@ -1,4 +1,4 @@
-"""Commands that show what was found: report, advise, sql."""
+"""Commands that show results: report, advise, sql."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ _SNAPSHOT = ", snapshot := 'now'"
 
 
 class SqlCommand(Command):
-    """A command whose help lists tables, views and macros, from the warehouse's own SQL files; parts of
-    macros are left out."""
+    """A command whose help lists the warehouse's tables, views and macros, except macros that are parts of
+    others."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from warehouse.scripts import list_definitions

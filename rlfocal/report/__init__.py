@@ -1,4 +1,4 @@
-"""The report: which method wins, at what cost, and how it learned; on a terminal and as one HTML file."""
+"""The report, which says which method wins, at what cost, and how it learned: tables, and one HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the page and of exported files, and the documents that the page shows one by one."""
+"""Tables of the report's page and of exported files, and the documents that the page shows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 MAX_MODELS_SPELLED_OUT = 20
-"""If a benchmark has more models, a pool of all of them is not spelled out."""
+"""A pool of so many models or more is written as "all models" if it has all of them."""
 
 
 def every_method_table(boards: Sequence[Board]) -> Table:
-    """A table of methods by boards, sorted by how close a method comes to the best on the boards that have
-    it.
+    """A table of methods by leaderboards, sorted by how close a method comes to the best on its boards.
 
-    Sorted by accuracy itself, a method evaluated only on easy boards would be on top.
+    If it were sorted by accuracy, a method evaluated only on easy boards would be on top.
     """
     table = Table(
         "method",
@@ -51,7 +50,7 @@ def every_method_table(boards: Sequence[Board]) -> Table:
 
 
 def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
-    """The names of a pool, unless it is all of many models.
+    """The names of a pool's models; "all models" for all of at least MAX_MODELS_SPELLED_OUT.
 
     >>> pool_in_words(["a", "b"], ["b", "a"])
     'a, b'
@@ -61,8 +60,8 @@ def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
 
 
 def models_table(warehouse: Warehouse, board: Board) -> Table:
-    """A table with a row for each model, alone on all test documents that it answered: the figures of
-    `model_scores`."""
+    """A table with a row for each model alone, on all test documents that it answered (`model_scores` in
+    SQL)."""
     table = Table(
         "model",
         *("accuracy %↑", "from", "to", "Brier↓", "log-loss↓", "documents", "¢/1k↓"),
@@ -80,7 +79,7 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
 
 
 def pools_table(warehouse: Warehouse, board: Board) -> Table:
-    """A table of the pools that RL-Focal's methods chose most often, beside all models and the best pool in
+    """A table of the pools that RL-Focal's methods chose most, with all models and the best pool in
     hindsight."""
     table = Table(
         "method",
@@ -108,11 +107,11 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
 
 
 MAX_SUSPECTS_LISTED = 50
-"""The most documents of a benchmark that are listed for a label that is probably wrong."""
+"""The most documents of a benchmark in the table of labels that are probably wrong."""
 
 
 def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> Table:
-    """A table of documents whose label is probably wrong; without rows where the benchmark cannot be audited.
+    """A table of documents whose label is probably wrong; empty if the benchmark cannot be audited.
 
     Questions of confidential documents are left out unless `confidential`.
     """
@@ -137,12 +136,9 @@ def _audit_labels(
 
 
 MAX_PAGE_ANSWERS = 150_000
-"""The most models' answers that a page holds, over all benchmarks.
-
-If there are more, documents are sampled.
-"""
+"""The most models' answers on a page, over all benchmarks; if there are more, documents are sampled."""
 MAX_PAGE_DOCUMENTS, MIN_PAGE_DOCUMENTS = 2_000, 40
-"""The most documents of a benchmark that a page holds, and the fewest that a sample has."""
+"""The most documents of a benchmark on a page, and the fewest in a sample."""
 MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
 """The most characters of a question, and of a choice or an answer, on a page."""
 
@@ -150,12 +146,14 @@ MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
 def documents(
     warehouse: Warehouse, board: Board, boards: int, *, confidential: bool
 ) -> dict[str, Any] | None:
-    """The test documents of a board, as a random sample where there are many; None if none was decided.
+    """The test documents of a leaderboard for the page's script, or a random sample of many; None without
+    any.
 
-    `boards`: how many the page has. Texts of confidential documents are left out unless `confidential`. The
-    keys of a document: `i`, its id; `t`, its task's position; `c`, whether it has choices; `s`, each model's
-    answer (-1: none); `p`, percents of answers by model; `y`, the right one (-1: no model's); `f`, by method,
-    the models it asked by rounds, its answer, whether it is right, its probability; `q`, `a`, `g`: texts.
+    `boards`: the number of boards on the page. Texts of confidential documents are left out unless
+    `confidential`. The keys of a document are short. `i` is its id, `t` its task's position, and `c` says
+    whether it has choices. `s` has each model's answer (-1: none), `p` percents of answers by model, `y` the
+    right answer (-1: no model's). `f` has, by method, the models asked by rounds, the answer, whether it is
+    right, and its probability. `q`, `a` and `g` are the texts of question, answers and gold.
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.rows for run in standing.runs][:1]
@@ -210,5 +208,5 @@ def _pack_document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, st
 
 
 def _list_percents(shares: Sequence[list[int]]) -> list[int]:
-    """The percents of all choices, from pairs of a choice and its percent."""
+    """The percents in the order of choices, from pairs of a choice and its percent."""
     return [percent for _, percent in sorted(shares)]

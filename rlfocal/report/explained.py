@@ -1,4 +1,4 @@
-"""Three tables on what trained agents learned, for a terminal and for the report."""
+"""Tables on what trained agents learned, for a terminal and for the report."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def heading(explanation: Explanation) -> str:
 
 
 def tables(explanation: Explanation) -> tuple[Table, Table, Table]:
-    """Three tables: which models the agents ask and believe, what each is worth to them, and where they
-    stop."""
+    """Tables of which models the agents ask and believe, what each model is worth, and where agents stop
+    asking."""
     return _make_model_table(explanation), _make_losses_table(explanation), _make_groups_table(explanation)
 
 
@@ -109,7 +109,7 @@ def _format_nats(value: float) -> str:
 
 
 def make_explanation_tables(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
-    """Yields, for each method with agents, a heading and the tables of its first explained seed.
+    """Yields, for each method with stored explanations, a heading and the tables of its first explained seed.
 
     Methods that learned online, or whose settings were tuned, cannot be explained and are left out.
     """

@@ -1,4 +1,4 @@
-"""The report as files for papers: every figure as SVG and PNG, every table as CSV, Markdown and LaTeX."""
+"""Exports the report as files: figures as SVG and PNG, tables as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def export_report(
     columns: Sequence[str] | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Path]:
-    """Writes a folder for each board; returns all files.
+    """Writes a folder of figures and tables for each leaderboard; returns the paths of all files.
 
-    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError for a file
-    in place of the folder, for an unknown method or column, and if nothing was evaluated.
+    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError if the
+    folder is a file, for an unknown method or column, and if nothing was evaluated.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -63,10 +63,10 @@ def check_chosen(
     methods: Iterable[str],
     columns: Sequence[str],
 ) -> None:
-    """Checks the chosen methods and columns before any figure is drawn.
+    """Checks chosen methods and columns before any figure is drawn.
 
-    Raises InputError for a method that was not evaluated on any of these boards, and for a column that the
-    table of one of them lacks.
+    Raises InputError for a method that was not evaluated on any of these leaderboards, and for a column that
+    the table of one of them lacks.
     """
     evaluated = {name for runs in comparable.values() for name in runs.methods}
     for name in methods:
@@ -77,7 +77,7 @@ def check_chosen(
 
 
 def file_name(title: str) -> str:
-    """A title as the name of a file or folder, the same on every system.
+    """A title as the name of a file or folder, valid on every system; a digest tells changed titles apart.
 
     >>> file_name("lab-mmlu (online, per task)"), file_name("../a b")
     ('lab-mmlu-online-per-task', 'a-b-2d3c9b6a')

@@ -1,4 +1,4 @@
-"""The report as one self-contained, interactive HTML file: no network, light and dark."""
+"""Writes the report as one interactive HTML file, which needs no network and has light and dark colours."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_report(
     a page that says what to run.
 
     A file made from the same snapshot and code stays as it is, unless `force`. `on_progress` is called with
-    the share of benchmarks that are drawn.
+    the share of leaderboards that are drawn.
 
     Raises InputError for a directory, and for a benchmark without evaluations.
     """
@@ -80,7 +80,7 @@ def write_report(
 
 
 def _load_template() -> Template:
-    """The template of the page, which escapes all but markup."""
+    """The template of the page; it escapes all values but markup."""
     from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
 
     made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -90,7 +90,7 @@ def _load_template() -> Template:
 
 
 def _list_commands(warehouse: Warehouse) -> list[str]:
-    """The commands to run where nothing was evaluated."""
+    """The commands that a page without evaluations suggests."""
     benchmarks = warehouse.rows("SELECT DISTINCT benchmark FROM extractions ORDER BY 1")
     return [f"rlfocal evaluate -b {quote(name)}" for (name,) in benchmarks] or [
         "rlfocal regenerate --pool lab",
@@ -99,7 +99,7 @@ def _list_commands(warehouse: Warehouse) -> list[str]:
 
 
 def _load_assets() -> dict[str, Markup]:
-    """The parts that every page holds: its styles, its script, and Vega."""
+    """The parts of every page: its styles, its script, Vega, and the look of charts."""
     from rlfocal.report.figures.style import CHART_CONFIG, LIGHT_COLOURS
 
     folder = resources.files("rlfocal.report")
@@ -114,7 +114,7 @@ def _load_assets() -> dict[str, Markup]:
 
 @cache
 def _bundle_vega() -> Markup:
-    """Vega as one script that a page can hold; bundling it takes seconds."""
+    """Vega as one script for a page; bundling it takes seconds."""
     import vl_convert
 
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -122,7 +122,7 @@ def _bundle_vega() -> Markup:
 
 
 def _to_json(value: Any) -> Markup:
-    """JSON that is safe inside a script element, whatever names it holds."""
+    """A value as JSON that is safe inside a script element, whatever texts it has."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 

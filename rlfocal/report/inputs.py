@@ -1,5 +1,4 @@
-"""A digest of all that a page is made from, so that an up-to-date page is recognised without importing what
-makes one."""
+"""A digest of a page's inputs, by which an up-to-date page is recognised without slow imports."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def report_inputs(
     made_at: datetime | None = None,
     confidential: bool = False,
 ) -> str:
-    """The sha256 of all that a page depends on: snapshot, explanations, settings and this code."""
+    """The sha256 of all inputs of a page: snapshot, explanations, settings and code."""
     newest = warehouse.rows(
         "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() "
         "WHERE snapshot_id <= ? AND commit_message IS DISTINCT FROM ? ORDER BY snapshot_id DESC LIMIT 1",
@@ -64,7 +63,7 @@ def code_digest() -> str:
 
 
 def is_made_from(path: Path, inputs: str) -> bool:
-    """Whether the file is a page that was made from these inputs, and has not changed since."""
+    """Whether a file is a page that was made from these inputs and has not changed since."""
     try:
         page, begun, rest = path.read_text(encoding="utf-8").rpartition(_INPUTS_MARK)
     except (OSError, UnicodeDecodeError):
@@ -73,5 +72,6 @@ def is_made_from(path: Path, inputs: str) -> bool:
 
 
 def mark(page: str, inputs: str) -> str:
-    """The last line of a page: the digests of its inputs and of itself, which show that it is up to date."""
+    """The last line of a page: a digest of its inputs and one of its text, which show that it is up to
+    date."""
     return f"{_INPUTS_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

@@ -1,4 +1,4 @@
-"""The pools that RL-Focal asked on test documents, with the statistics of `all_pools`."""
+"""The pools that RL-Focal asked on test documents, with their diversity and accuracy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_POOLS_LIMIT = 5_000
 
 @dataclass(frozen=True)
 class PoolFigures:
-    """A set of models with its statistics on the test documents; None where a statistic is undefined."""
+    """A pool with its statistics on the test documents; None for a statistic that is undefined."""
 
     models: tuple[str, ...]
     focal_diversity: float | None
@@ -40,7 +40,7 @@ class PoolUse(PoolFigures):
 
 @dataclass(frozen=True)
 class PoolChoice:
-    """The pools that RL-Focal chose on one benchmark, beside all that it could choose."""
+    """The pools that RL-Focal chose on one benchmark, and those that it could have chosen."""
 
     chosen: tuple[PoolUse, ...]
     """The most frequently chosen pools, by falling share."""
@@ -48,10 +48,9 @@ class PoolChoice:
     """The number of different pools that RL-Focal used."""
     full: PoolFigures
     best: PoolFigures
-    """The pool with the highest plurality accuracy on these documents, among all that were tried: known only
-    in hindsight."""
+    """The pool with the highest plurality accuracy on the test documents, of all that were measured."""
     others: tuple[PoolFigures, ...]
-    """All other pools of up to `max_size` models; empty where there are too many models."""
+    """All other pools of up to `max_size` models; empty if there are too many models."""
     max_size: int
 
 
@@ -63,14 +62,16 @@ class TestAnswers:
     models: tuple[str, ...]
     """N names, in alphabetical order."""
     predictions: Ints
-    """(T, N) choices, or codes that are equal, on one document, for equal answers; -1 for none."""
+    """(T, N) choices, or codes of free answers, which are equal for equal answers to a document; -1 for
+    none."""
     labels: Ints
     """(T,) the right choice or code; -1 if no model is right."""
     answered: Bools
     """(T, N) whether the warehouse has the model's answer."""
 
     def describe(self, pools: Bools) -> dict[tuple[str, ...], PoolFigures]:
-        """By members, the statistics of pools (P, N), each on the documents that all its members answered."""
+        """By members, the statistics of P pools (P, N), each on the documents that all its members
+        answered."""
         statistics = pool_diversity(
             self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=POOL_METRICS
         )
@@ -84,7 +85,7 @@ class TestAnswers:
 def pool_choice(
     warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
 ) -> PoolChoice | None:
-    """The pools of the given runs, which may be none. None if fewer than two of the models are left.
+    """The pools that the given runs chose, if any; None if fewer than two of the models have answers.
 
     A pool with a model that was deleted from the warehouse keeps its share, and has no statistics.
     """
@@ -119,8 +120,8 @@ def pool_choice(
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
 ) -> tuple[TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
-    """The models' answers, and the statistics of the pools of all and of any few models; cached, because a
-    page needs them several times."""
+    """The models' answers, and the statistics of all small pools and of the pool of all; cached for a
+    page."""
     about = {"benchmark": benchmark, "models": list(models)}
     columns = warehouse.columns(script("queries/test_answers"), about)
     cells = columns["number"], columns["model"]
@@ -135,7 +136,7 @@ def _try_all(
 
 
 def largest_enumerable(n: int) -> int:
-    """The largest size up to which all pools of n models can be tried; below 2 if there is none."""
+    """The largest size up to which all pools of n models are measured; 1 if those of two are too many."""
     sizes = (
         size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT
     )

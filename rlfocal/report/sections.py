@@ -1,4 +1,4 @@
-"""The sections of a page, one a board, drawn side by side because a board takes seconds."""
+"""Draws the sections of a page, one per leaderboard, in several processes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
 
 @dataclass(frozen=True)
 class Section:
-    """The contents of one board, for the page and the export."""
+    """The tables, figures and documents of one leaderboard, for the page and the export."""
 
     title: str
     board: Board
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
     learned: tuple[tuple[str, tuple[Table, ...]], ...]
-    """Tables on what RL-Focal's methods learned, as `make_explanation_tables` yields them."""
+    """Pairs of a heading and tables on what a method of RL-Focal's learned."""
     documents: dict[str, Any] | None
-    """The decided documents, for the page to show one by one; None if there are none."""
+    """The decided documents that the page shows one by one; None if there are none."""
 
 
 def draw_side_by_side(
@@ -47,7 +47,7 @@ def draw_side_by_side(
     confidential: bool,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Section]:
-    """The sections of these boards, in their order, as of one snapshot; drawn in a process for each core.
+    """The sections of these leaderboards in their order, as of one snapshot, drawn in a process per core.
 
     `on_progress` is called with the share of boards that are drawn. Raises RunError if a process fails.
     """
@@ -73,14 +73,14 @@ def draw_side_by_side(
 
 
 def begin_to_import() -> None:
-    """Has the drawing's processes import their modules while the caller goes on."""
+    """Starts a process that imports the modules for drawing, while the caller goes on."""
     start_fork_server(DRAWING_MODULES)
 
 
 def _deal(
     comparable: Mapping[BoardKey, ComparableRuns], n_parts: int
 ) -> list[dict[BoardKey, ComparableRuns]]:
-    """The boards in parts of similar work: the largest first, each to the part with the least work."""
+    """The leaderboards in parts of similar work: the largest first, each to the part with the least work."""
     parts: list[dict[BoardKey, ComparableRuns]] = [{} for _ in range(n_parts)]
     for key in sorted(comparable, key=lambda key: (-comparable[key].n, key)):
         least = min(parts, key=lambda part: sum(1000 + of.n for of in part.values()))
@@ -117,7 +117,7 @@ def _draw_some(
     confidential: bool,
     comparable: Mapping[BoardKey, ComparableRuns],
 ) -> None:
-    """Draws some boards in a process of its own, and sends each section."""
+    """Draws some leaderboards in a process of its own, and sends a pair of key and section for each."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:
         in_memory = BenchmarkCopy(warehouse)
         for key, runs in comparable.items():

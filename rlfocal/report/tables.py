@@ -1,5 +1,4 @@
-"""Tables of boards: accuracies, figures of merit, means over tasks, budgets; and the table of the
-registry."""
+"""Tables of leaderboards (accuracies, figures of merit, means over tasks, budgets), and of all methods."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ _OVER_TASKS_LEGEND = (
 
 
 def results_table(board: Board) -> Table:
-    """The table of a board's results, with a row for each method."""
+    """The table of a leaderboard's results, with a row for each method."""
     by_task = any(s.task_mean is not None for s in board.rows)
     in_turn = any((s.mean_rounds or 0) > 1 for s in board.rows)
     columns = ["accuracy %↑", "± seeds↓", "± docs↓", *["tasks %↑"] * by_task, "asked↓"]
@@ -82,7 +81,7 @@ def results_table(board: Board) -> Table:
 def deciding_in_words(
     deciding: Sequence[tuple[str, int]], n_pools: Sequence[int], commonest: float | None
 ) -> str:
-    """What decides in a trained method's fits, and how many different pools it asks.
+    """What decides in a trained method's fits, and how many different pools the fits ask.
 
     >>> deciding_in_words([("start", 3)], [1, 1, 1], 1.0)
     'start: 1 pool'
@@ -98,7 +97,7 @@ def deciding_in_words(
 
 
 def _count_comparisons(board: Board) -> int:
-    """The number of intervals of differences that a table of the board shows."""
+    """The number of intervals of differences that a leaderboard's table shows."""
     ours = [o.method for o in board.ours]
     return sum(
         (s.against_baseline is not None) + sum(s.ours_above.get(name) is not None for name in ours)
@@ -107,7 +106,7 @@ def _count_comparisons(board: Board) -> int:
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
-    """Prints, for each board, the accuracies, how far methods are above others, and the single models."""
+    """Prints, for each leaderboard, accuracies, methods' differences from others, and single models."""
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
@@ -126,7 +125,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
 
 def heading(board: Board) -> str:
-    """The heading of a board: its title, and its number of documents."""
+    """The heading of a leaderboard: its title, and its number of test documents."""
     return f"{title(board)}, {board.n:,} test documents"
 
 
@@ -136,14 +135,14 @@ def plus_minus(error: float | None) -> str:
 
 
 def print_promises(promises: Sequence[PromiseRecord]) -> None:
-    """Prints promises, and whether each is in force."""
+    """Prints promises, and whether each is still in force."""
     console = Console()
     console.print(table_of(promises))
     console.print(Text(PROMISE_LEGEND, style="dim"), width=min(console.width, 100))
 
 
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]]) -> None:
-    """Prints figures of merit: two tables per board, and one of means over tasks."""
+    """Prints figures of merit: two tables per leaderboard, and one of means over tasks."""
     if not boards:
         return
     console = Console()
@@ -172,9 +171,10 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]]) -> None:
 def print_over_tasks(
     board: Board, by_method: Mapping[str, TaskMean], console: Console | None = None, *, paired: bool = False
 ) -> None:
-    """Prints every method's mean over tasks, by falling mean, with both intervals; nothing for a single task.
+    """Prints every method's mean over tasks, the highest first, with both intervals; nothing for a single
+    task.
 
-    `paired`: also the intervals of the differences to best_single.
+    `paired`: also the intervals of the differences from the baseline.
     """
     if not by_method:
         return
@@ -194,8 +194,7 @@ def print_over_tasks(
 
 
 def print_budgets(board: Board, curves: Sequence[BudgetCurve]) -> None:
-    """Prints accuracy in % and the models asked per document at each budget; a dash where it cannot be
-    kept."""
+    """Prints methods' accuracy in % and models asked at each budget; a dash where one cannot keep to it."""
     console = Console()
     if not curves:
         console.print(Text("None of these methods can be held to a budget.", style="yellow"))
@@ -223,12 +222,13 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
 
 
 def _format_unnamed(row: LeaderboardRow) -> str:
-    """The share of answers that no asked model gave and, in brackets, the share of these that are right."""
+    """The share of answers that no asked model gave, in %, and in brackets the share of these that are
+    right."""
     return f"{percent(row.unnamed, 1)} ({percent(row.unnamed_right, 1)})" if row.unnamed else MISSING_CELL
 
 
 def _format_selective(figures: SelectiveFigures | None) -> tuple[str, ...]:
-    """The cells of area, accuracy at 80 % coverage, and coverage at 5 % errors."""
+    """The cells AURC, acc@80 and cov@5 of selective figures."""
     if figures is None:
         return MISSING_CELL, MISSING_CELL, MISSING_CELL
     shares = figures.accuracy_at["0.8"].mean, figures.coverage_at["0.05"].mean

@@ -1,1 +1,1 @@
-"""What commands share: options, progress, lists, completion, and how they are stopped."""
+"""Code that commands share: options, progress, the list of commands, completion, and handling of signals."""

@@ -1,4 +1,4 @@
-"""Commands: modules of `rlfocal/cli/` register theirs, help lists them by panel, and `run` runs one."""
+"""The registry of commands: modules of `rlfocal/cli/` register theirs, and `run` runs one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rlfocal.base.gone import refuse_gone_words
 from rlfocal.base.options import split
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
-"""The headings of `rlfocal --help`, in order."""
+"""The headings of `rlfocal --help`, in the order in which they are shown."""
 
 AUTO_VALUE = "auto"
-"""The value of `--probe` where no number follows it."""
+"""The value of `--probe` if no number follows it."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice, where the parser would silently take the last.
+    """A command that refuses an option given twice, of which the parser would silently take the last.
 
     An option that takes `a,b` may be repeated. Flags have no opposite: `--force` comes without `--no-force`.
     """
@@ -59,7 +59,7 @@ class Command(TyperCommand):
 
 
 def _with_numbers(args: list[str]) -> list[str]:
-    """The arguments with `auto` after a `--probe` without a number, which Typer cannot express."""
+    """The arguments, with `auto` after each `--probe` without a number, which Typer cannot express."""
     following = [*args[1:], ""]
     return [
         f"{word}={AUTO_VALUE}" if word == "--probe" and not after[:1].isdigit() else word
@@ -83,7 +83,7 @@ class _Entry:
     name: str
     panel: Panel
     function: Callable[..., None] | typer.Typer
-    """The command's function; for a group of commands, a Typer of its own."""
+    """The command's function; for a group of commands, its Typer."""
     cls: type[Any] | None = None
 
 
@@ -123,7 +123,8 @@ def group(
 
 
 def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
-    """Adds the commands of all modules of a package, except modules whose name begins with `_`."""
+    """Adds the commands that all modules of a package register to the app; modules named `_...` are left
+    out."""
     for module in walk_packages(path, f"{package}."):
         if not any(part.startswith("_") for part in module.name.split(".")):
             import_module(module.name)
@@ -135,7 +136,7 @@ def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
 
 
 def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
-    """Runs the command in the arguments, then exits. Raises InputError if they are wrong."""
+    """Runs the command that the arguments name, then exits. Raises InputError if the arguments are wrong."""
     _check_text()
     try:
         code = app(prog_name=name, standalone_mode=False)
@@ -151,7 +152,7 @@ def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
 
 
 def _check_text() -> None:
-    """Raises InputError for arguments that are not UTF-8, because a table cannot hold them."""
+    """Raises InputError for arguments and variables that are not UTF-8, because a table cannot hold them."""
     given = {f"argument {i}": word for i, word in enumerate(sys.argv[1:], 1)}
     given |= {name: value for name, value in os.environ.items() if name.startswith("RLFOCAL_")}
     for place, word in given.items():

@@ -11,7 +11,7 @@ Kind = Literal["benchmark", "model"]
 
 
 def pools(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the pools in ./pools and ./.rlfocal/pools, and of those that ship with rlfocal."""
+    """Completes the names of pools in ./pools and ./.rlfocal/pools, and of those that ship with rlfocal."""
     try:
         from rlfocal.pool.files import pool_names
 
@@ -28,7 +28,7 @@ def _make_completer(kind: Kind, *, is_list: bool = False) -> Callable[[typer.Con
 
 
 def _names(ctx: typer.Context, kind: Kind) -> list[str]:
-    """The models of the command's pool if it has one, else those of its warehouse."""
+    """The names of models or benchmarks, of the command's pool if it takes one, else of its warehouse."""
     takes = {parameter.name for parameter in ctx.command.params}
     try:
         if "pool" in takes:

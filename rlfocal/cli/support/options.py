@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a result is printed."""
+"""Options that several commands share, and functions that print a result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def number_or_time(snapshot: str | None) -> int | datetime | None:
-    """A snapshot's number, or a time, local unless it names its zone. Raises InputError for other text."""
+    """The number or time that `--snapshot` names; times are local unless they name a zone.
+
+    Raises InputError for any other text.
+    """
     if snapshot is None:
         return None
     try:

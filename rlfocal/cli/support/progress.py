@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """Yields `on_progress(title, share)`: one bar per title on a terminal, else a line as each title ends."""
+    """Yields `on_progress(title, share)`: a bar per title on a terminal, else a line when a title's share is
+    1."""
     if not sys.stderr.isatty():
         finished: set[str] = set()
 
@@ -57,13 +58,13 @@ def progress_line(text: str) -> None:
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
-    """Yields the `on_progress` of `extract`: a bar per model, over its tasks."""
+    """Yields the `on_progress` of an extraction, which shows a bar per model that moves with its tasks."""
     with progress_bars() as on_progress:
         yield share_of_tasks(on_progress, pool.count_tasks)
 
 
 def print_extracted(extracted: int, present: int) -> None:
-    """Prints how many partitions were committed now, and how many before."""
+    """Prints how many partitions were committed now, and how many were in the warehouse before."""
     done = (
         f"extracted {count_noun(extracted, 'partition')} (model, task)"
         if extracted
@@ -73,10 +74,10 @@ def print_extracted(extracted: int, present: int) -> None:
 
 
 def print_notes(location: str | None, models: Sequence[str]) -> None:
-    """Prints on stderr what a user should know of these models' answers, a line each.
+    """Prints remarks on these models' answers on stderr, a line each.
 
-    There is a line for each model whose engine takes a slower way, and for each task with missing answers.
-    There is also one for each way in which a service's responses differ from what was asked for.
+    There is a line for each model whose engine is slower than it could be, and for each task with missing
+    answers. Others are for services whose responses differ from what was requested.
     """
     from rlfocal.extraction.recording import slower_models, unanswered_partitions
     from rlfocal.extraction.responses import odd_responses
@@ -99,7 +100,7 @@ def print_notes(location: str | None, models: Sequence[str]) -> None:
 
 
 def print_failures(failures: Sequence[Failure], what: str) -> None:
-    """Prints on stderr one line per model and reason; `what` is what failed."""
+    """Prints failures on stderr, a row per model and reason; `what` is the noun for what failed."""
     from rich.console import Console
 
     from rlfocal.base.tables import Table
@@ -121,7 +122,7 @@ All = Annotated[
 
 
 def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
-    """Prints everything about these boards: every method, interval, task and note."""
+    """Prints every method, interval, task and note of these leaderboards."""
     from rlfocal.evaluation.merits import average_over_tasks
     from rlfocal.report.tables import print_over_tasks, print_table
 
@@ -131,9 +132,9 @@ def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
 
 
 def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None) -> None:
-    """Prints conclusions, then the table of verdicts.
+    """Prints conclusions, then the table of verdicts, its legend and notes.
 
-    `details` prints more before the table, notes included.
+    `details` prints more before the table, and the notes in place of this function.
     """
     from rich.console import Console
     from rich.text import Text

@@ -1,6 +1,6 @@
-"""How a command is stopped: Ctrl-C, SIGTERM or SIGHUP end it within seconds, with one line on stderr.
+"""Handling of signals: Ctrl-C, SIGTERM or SIGHUP end a command within seconds, with one line on stderr.
 
-What is committed survives any end, even a kill -9, and child processes end with the command. So the command
+Committed answers survive any end, even a kill -9, and child processes end with the command. So the command
 has a moment to clean up, and then ends, whatever still runs.
 """
 
@@ -29,10 +29,10 @@ CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, an
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Makes a signal end the process, with exit code 128 plus its number; a second signal ends it at once.
+    """Makes a signal end the process with exit code 128 plus its number; a second signal ends it at once.
 
-    Inside, the first signal raises KeyboardInterrupt; afterwards there is nothing to clean up. A signal that
-    was ignored before (`nohup`) stays ignored.
+    During the block, the first signal raises KeyboardInterrupt; after it, there is nothing to clean up. A
+    signal that was ignored before (`nohup`) stays ignored.
     """
     stop = _stop()
     stop.listen()
@@ -72,7 +72,8 @@ class _Stop:
         raise KeyboardInterrupt
 
     def _stop_if_lost(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Stops the process where Python dropped the exception, as it does in a callback or a `__del__`."""
+        """Ends the process if Python dropped the KeyboardInterrupt, as it does in a callback or a
+        `__del__`."""
         if self._signum is not None and isinstance(unraisable.exc_value, KeyboardInterrupt):
             self._end(self._signum)
 
@@ -83,7 +84,7 @@ class _Stop:
         self._end(signum)
 
     def _end(self, signum: int) -> None:
-        """Ends the process without waiting for threads."""
+        """Ends the process with one line on stderr, without waiting for threads."""
         if self._ending.acquire(blocking=False):  # else the line is written already
             line = f"{SIGNALS[signal.Signals(signum)]}; {RESUME_ADVICE}\n"
             with contextlib.suppress(OSError):  # `print` could meet itself: this may run in a signal handler
@@ -93,5 +94,5 @@ class _Stop:
 
 @cache
 def _stop() -> _Stop:
-    """The process's one handler of signals."""
+    """The only handler of signals in this process."""
     return _Stop()

@@ -1,5 +1,4 @@
-"""The figures of a board: a module registers its own by `@board_figure`, and the page and the export show
-it."""
+"""The figures of a leaderboard: a module registers its own by `@board_figure`."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ class Figure:
     """A figure with its title, caption and description."""
 
     chart: InitVar[alt.TopLevelMixin]
-    """The chart, in the colours of `rlfocal.report.figures.style`."""
+    """The Altair chart, in the colours of `rlfocal.report.figures.style`."""
     title: str
     """The figure's title, one sentence."""
     caption: str
     """The figure's caption: what it shows, and how to read it."""
     description: str
-    """The figure's main numbers in words, for readers who do not see it."""
+    """The figure's main numbers in words, for readers who do not see the chart."""
     name: str = ""
-    """The name of the figure's files and anchor; by default that of the function that drew it."""
+    """The name of the figure's files and anchor; empty: that of the function that drew it."""
     spec: dict[str, Any] = field(init=False, repr=False)
     """The chart as a Vega-Lite specification."""
 
@@ -40,12 +39,12 @@ class Figure:
 
 
 Draw = Callable[[Warehouse, Board], Figure | None]
-"""A function that draws a figure of a board; it returns None if there is nothing to show."""
+"""A function that draws a figure of a leaderboard; it returns None if there is nothing to show."""
 _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 
 def board_figure(place: float) -> Callable[[Draw], Draw]:
-    """Registers the decorated function as a figure of its name; figures are sorted by place."""
+    """Registers the decorated function as a figure of its name; figures are sorted by `place`."""
 
     def enter(draw: Draw) -> Draw:
         _FIGURES[draw.__name__] = (place, draw)
@@ -57,7 +56,7 @@ def board_figure(place: float) -> Callable[[Draw], Draw]:
 def figures_of(
     warehouse: Warehouse, board: Board, package: str = __name__, path: Sequence[str] = tuple(__path__)
 ) -> dict[str, Figure]:
-    """All figures that the package's modules register, by name."""
+    """By name, the leaderboard's figures of all functions that the package's modules register."""
     for module in walk_packages(path, f"{package}."):  # not before: drawing imports altair, which is slow
         import_module(module.name)
     in_order = sorted(_FIGURES.items(), key=lambda item: item[1][0])

@@ -32,12 +32,12 @@ from warehouse import Warehouse
 
 BUDGETS, OTHER_METHODS, SINGLES = "RL-Focal within a budget", "other methods", "single models"
 SHAPES = ("diamond", "triangle-up", "cross", "triangle-down")
-"""The marks of RL-Focal's methods, used in turn."""
+"""The shapes of the points of RL-Focal's methods, used in turn."""
 
 
 @board_figure(place=1)
 def cost(warehouse: Warehouse, board: Board) -> Figure | None:
-    """The accuracy of the board's methods and models by their cost; None if nothing costs anything."""
+    """The figure of methods' and models' accuracy over cost; None if only single models have points."""
     priced = board.is_priced
     points = _make_points(board, priced)
     if all(point["kind"] == SINGLES for point in points):
@@ -79,10 +79,7 @@ def _chart(
     unit: str,
     priced: bool,
 ) -> alt.LayerChart:
-    """The chart.
-
-    RL-Focal's methods differ in shape, `named_ones` have their names, and hovering shows all.
-    """
+    """The chart of accuracy over cost; RL-Focal's methods differ in shape, and `named_ones` are labelled."""
     kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
     ours = [kind for kind in kinds if kind not in (BUDGETS, OTHER_METHODS, SINGLES)]
     looks = {kind: (ACCENT, SHAPES[place % len(SHAPES)]) for place, kind in enumerate(ours)}
@@ -137,7 +134,7 @@ def cost_scale(costs: Sequence[float]) -> alt.Scale:
 
 
 def _make_points(board: Board, priced: bool) -> list[dict[str, Any]]:
-    """The points of the chart. The last are drawn on top: RL-Focal's methods."""
+    """The points of methods and models; RL-Focal's methods come last, so that they are drawn on top."""
     points: list[dict[str, Any]] = [
         {"name": s.model, "kind": SINGLES} | _place(s.cost if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
         for s in board.singles
@@ -161,7 +158,7 @@ def _place(paid: float | None, accuracy: float, stderr: float, n_asked: float) -
 
 
 def _find_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points of the Pareto front, by rising cost: nothing else is both cheaper and more accurate."""
+    """The points of the Pareto front by rising cost: no other point is both cheaper and more accurate."""
     front: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: (p["cost"], -p["accuracy"])):
         if not front or point["accuracy"] > front[-1]["accuracy"]:

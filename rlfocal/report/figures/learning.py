@@ -1,4 +1,4 @@
-"""The figure of learning curves: mean and range over seeds, by episode or, for staged training, by stage."""
+"""The figure of learning curves: mean and range over seeds, by episode, or by stage for staged training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ ASKING = {"decider", "joint"}
 
 @board_figure(place=3)
 def learning(warehouse: Warehouse, board: Board) -> Figure | None:
-    """The learning curves; None if RL-Focal was not evaluated, or its training history is not stored."""
+    """The figure of learning curves; None if RL-Focal was not evaluated, or its training history is not
+    stored."""
     panels, ends = [], []
     for standing in board.ours:
         for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
@@ -49,9 +50,9 @@ def learning(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def curves(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The points of each phase of the runs in `training_history`, phases in the order of training.
+    """The points of each phase of training of the runs; phases are in the order of training.
 
-    For agents trained per task, they are means over tasks. A stage is placed at the number of models that
+    For agents trained per task, points are means over tasks. The x of a stage is the number of models that
     have answered.
     """
     by_phase: dict[str, list[dict[str, Any]]] = {}

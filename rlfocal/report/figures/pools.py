@@ -38,7 +38,7 @@ POOL_KINDS = {
 
 @board_figure(place=2)
 def pools(warehouse: Warehouse, board: Board) -> Figure | None:
-    """The accuracy of every pool by its diversity; None for fewer than two models."""
+    """The figure of every pool's accuracy over its diversity; None if fewer than two models have answers."""
     runs, models = [run.run_id for standing in board.ours for run in standing.runs], board.models
     choice = pool_choice(warehouse, board.benchmark, runs, models)
     if choice is None:
@@ -74,10 +74,8 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _plot(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
-    """The point of one pool.
-
-    There are thousands, so common fields are left out, and members are positions in `models`.
-    """
+    """The point of one pool; fields that all have are left out, and members are positions, as there are
+    thousands."""
     members = [models.index(model) for model in pool.models if model in models]
     diversity, accuracy = _round(pool.focal_diversity, 4), _round(pool.plurality_accuracy, 4, 100)
     point = {"m": members, "d": diversity, "a": accuracy}

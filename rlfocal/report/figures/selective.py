@@ -17,14 +17,14 @@ from warehouse import Warehouse
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4])
 """The line styles of RL-Focal's methods, used in turn."""
 N_CURVE_POINTS = 100
-"""The number of steps drawn of each curve."""
+"""The most points that are drawn of each curve."""
 MIN_COVERAGE = 0.02
-"""The coverage below which a curve is noise."""
+"""The smallest coverage that is drawn, because curves are noise below it."""
 
 
 @board_figure(place=4)
 def selective(warehouse: Warehouse, board: Board) -> Figure | None:
-    """The error by coverage; None where no answer has a probability."""
+    """The figure of risk over coverage; None if no answers have probabilities."""
     curves = dict(_make_curves(warehouse, board))
     if not curves:
         return None
@@ -67,9 +67,8 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _make_curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
-    """The curves of RL-Focal's methods, the baseline and the best rival, if their answers have
-    probabilities.
-    """
+    """Yields, by name, the curves of RL-Focal's methods, the baseline and the best rival, if there are
+    probabilities."""
     by_name = {s.method: s for s in board.rows}
     shown: dict[str, LeaderboardRow] = {s.method: s for s in board.ours}
     shown |= {name: by_name[name] for name in [board.baseline] if name in by_name}
@@ -83,7 +82,7 @@ def _make_curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, Risk
 
 
 def _thin_steps(curve: RiskCoverage) -> list[tuple[float, float, float]]:
-    """Threshold, coverage and risk of evenly spaced steps."""
+    """The threshold, coverage and risk of evenly spaced steps of a curve."""
     places = np.flatnonzero(curve.coverage >= MIN_COVERAGE)
     places = (
         places[np.linspace(0, len(places) - 1, min(N_CURVE_POINTS, len(places))).round().astype(int)]

@@ -1,4 +1,4 @@
-"""The look of every figure, on the page and in files: colours are variables of the page."""
+"""The look of every figure; on the page, its colours are CSS variables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LIGHT_COLOURS = {
     "blue": "#2b5c8a",
     "third": "#5d6b1f",
 }
-"""By name, the colours in files, and on a page by day."""
+"""By name, the colours of figures in files, and on a page in light mode."""
 PAPER, INK, MUTED_COLOUR, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT_COLOURS)
 SANS = 'Inter, "Helvetica Neue", "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 720, 370
-"""The pixels of a figure; the page fits the width to the window."""
+"""The size of a figure in pixels; the page fits the width to the window."""
 MAX_LABEL_PIXELS = 190
-"""The most pixels of a label on an axis or in a legend; a longer one ends in dots."""
+"""The most pixels of a label on an axis or in a legend; a longer label ends in dots."""
 
 _TEXT = {
     "labelFont": SANS,
@@ -75,14 +75,12 @@ CHART_CONFIG: dict[str, Any] = {
 }
 
 _NAMED_DATA: dict[str, list[dict[str, Any]]] = {}
-"""By the name that charts use, rows of data.
-
-As values, Altair would check every cell, at a millisecond a row.
-"""
+"""By the name that charts use, rows of data; Altair would take a millisecond per row to check plain
+values."""
 
 
 def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
-    """Data of a chart; numbers have no more digits than are significant."""
+    """Named data of a chart, from rows; numbers are rounded to six significant digits."""
     short_rows = [{key: _round(value) for key, value in row.items()} for row in values]
     name = f"data-{sha256(json.dumps(short_rows).encode()).hexdigest()[:12]}"
     _NAMED_DATA[name] = short_rows
@@ -114,7 +112,7 @@ def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
 def apply_colours(
     drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT_COLOURS, background: str = PAPER
 ) -> dict[str, Any]:
-    """A specification that needs no page: these colours replace the page's variables."""
+    """A specification that needs no page, because `colours` replace the page's variables."""
     text = json.dumps({**drawn, "config": CHART_CONFIG | {"background": background}})
     for name, colour in colours.items():
         text = text.replace(f"var(--{name})", colour)
