@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.results.demo import DemoTable
+from benchmarks.results.drift import STREAMS, DriftTable
 from benchmarks.results.evaluations import EvaluationTable
 from benchmarks.results.labels import LabelTable, SmallPoolTable
 from benchmarks.results.making import Step
@@ -28,6 +29,7 @@ STRONG_RIVALS = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "lo
 WITH_TEXT = ("log_linear+text", "stacking+text")
 """Methods that fuse all models and read the question, as RL-Focal does."""
 ONLINE_METHODS = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
+DRIFT_RIVALS = ("best_single", "online_log_linear", "hedge", "sliding_best", "latest_correct")
 IMPOSSIBLE_METHODS = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
 """By benchmark, methods that its data do not allow: they hold no choices, and no questions' texts."""
 
@@ -60,6 +62,21 @@ _WITH_TASK = EvaluationTable(
     ),
     above=("best_single+task", "log_linear+task"),
 )
+
+_FREE_CALLS = [
+    replace(
+        step,
+        methods=(name, rival),
+        seeds=3,
+        settings=("call_penalty=0",),
+        label="calls cost nothing",
+        above=("best_single", rival),
+    )
+    for step, name, rival in (
+        (_PER_TASK, "rl_focal", "log_linear"),
+        (_WITH_TASK, "rl_focal+task", "log_linear+task"),
+    )
+]
 
 _TUNED_METHODS = EvaluationTable(
     "bbh",
@@ -118,7 +135,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         EvaluationTable(benchmark, PAPER_METHODS, seeds=seeds, above=("best_single", "rl_focal"))
         for benchmark, seeds in (("bbh", 3), ("gsm8k", 1), ("mmlu", 1))
     ],
-    "tasks": [_WITH_TASK],
+    "tasks": [_WITH_TASK, *_FREE_CALLS],
     "tuned": [_TUNED_METHODS, replace(_TUNED_METHODS, tune=0, label="the defaults")],
     "encoders": [
         EvaluationTable(benchmark, ROUTERS, settings=settings, label=label)
@@ -135,6 +152,11 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
             for b in BENCHMARKS
         ),
         StreamTable((*ONLINE_LEARNERS, *ONLINE_METHODS)),
+    ],
+    "drift": [
+        DriftTable(b, stream, (*ONLINE_LEARNERS, *DRIFT_RIVALS), above=DRIFT_RIVALS)
+        for b in ("bbh", "mmlu")
+        for stream in STREAMS
     ],
     "parts": [*_make_ablations("mmlu", "train-tasks:1/3"), *_make_ablations("bbh", "train-random")],
     "demo": [DemoTable(RESULTS.parent / "lab-mmlu.svg")],
