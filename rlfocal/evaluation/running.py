@@ -192,9 +192,10 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     """Evaluates the methods of a request under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
     about = dataset, request.protocol, setup.settings, request.per
-    usual, skipped = _select_usual_methods(setup)
-    names = list(usual if request.methods is None else request.methods)
-    if request.methods is not None and names == ["all"]:
+    names, skipped = list(request.methods or ()), dict[str, str]()
+    if request.methods is None:
+        names, skipped = _select_usual_methods(setup)
+    elif names == ["all"]:
         names, skipped = every_method(*about)
     names = with_references(names, dataset, request.protocol, request.per)
     check_methods(names, *about)

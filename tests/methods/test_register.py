@@ -175,6 +175,8 @@ def test_a_regeneration_asks_another_packages_method_only_if_the_pool_names_it(
         assert "plurality" in {row.method for row in report.rows}
         assert ("best_plurality" in {row.method for row in report.rows}) == (beside is None)
     assert ("knn", "needs the texts of the questions") in report.skipped
+    assert ("knn", "needs the texts of the questions") in evaluate(warehouse, "b", methods=["all"]).skipped
+    assert not evaluate(warehouse, "b", methods=["plurality"], beside=["knn"]).skipped
     with pytest.raises(InputError, match="unknown method 'their'; did you mean 'theirs'"):
         evaluate(warehouse, "b", beside=["their"])
 
