@@ -61,7 +61,7 @@ class SelfConsistencyCascade(MethodBase):
     has_budgets=True,
     source="FrugalGPT (arXiv 2305.05176)",
     differs="the score g is one logistic regression per model on its top probability, margin and "
-    "entropy, not a DistilBERT on the texts; ordered triples of the "
+    f"entropy, not a DistilBERT on the texts; orders of up to {MAX_CHAIN_MODELS} of the "
     f"{MAX_CANDIDATE_MODELS} models that are best on train "
     f"or cheaper than all better ones; {N_THRESHOLDS} thresholds per model, then Nelder-Mead",
 )
@@ -69,8 +69,9 @@ class SelfConsistencyCascade(MethodBase):
 class FrugalGPT(MethodBase):
     """Accepts model k's answer where g_k >= 1 - τ_k, else asks the next model; the last is always accepted.
 
-    g_k(x, a) is the probability that k's answer a is right. All ordered triples and a grid of thresholds are
-    searched for the highest train accuracy at a mean cost within the budget. Nelder-Mead refines the best.
+    g_k(x, a) is the probability that k's answer a is right. All orders of up to three models, with
+    a grid of thresholds, are searched for the highest train accuracy at a mean cost within the budget.
+    Nelder-Mead refines the best.
     """
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS

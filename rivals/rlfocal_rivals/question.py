@@ -307,7 +307,7 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
 
     if len(X) < 10:  # a fold of one document has no R²
         return 2
-    ks = [2**power for power in range(1, 10) if 2**power <= min(most, len(X) * 4 // 5)]
+    ks = [2**power for power in range(1, min(most, len(X) * 4 // 5).bit_length())]
     quality = np.zeros(len(ks))
     for rest, fold in KFold(5).split(X):
         places = find_nearest(cosines(X[rest], X[fold]), ks[-1]).positions
