@@ -149,14 +149,14 @@ def _prepare(
     return int(warehouse.rows(count)[0][0])
 
 
-def _select_names(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
-    """The wanted names, each once; all existing names if `wanted` is None. Raises InputError for a name that
+def _select_names(kind: str, choice: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
+    """The names in `choice`, each once; all existing names if it is None. Raises InputError for a name that
     does not exist."""
     names = list(existing)
-    for name in wanted or ():
+    for name in choice or ():
         if name not in names:
             raise unknown_name(kind, name, names, "the warehouse")
-    return names if wanted is None else list(dict.fromkeys(wanted))
+    return names if choice is None else list(dict.fromkeys(choice))
 
 
 def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:

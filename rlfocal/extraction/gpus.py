@@ -94,14 +94,14 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
     return tuple(devices)
 
 
-def select_visible(listed: Sequence[Device], visible_devices: str | None) -> tuple[Device, ...]:
+def select_visible(devices: Sequence[Device], visible_devices: str | None) -> tuple[Device, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES names by index, by UUID or its beginning, or by MIG id. As in CUDA,
     names after the first unknown one are ignored, and an empty text selects none."""
-    if visible_devices is None or not listed:
-        return tuple(listed)
+    if visible_devices is None or not devices:
+        return tuple(devices)
     visible: list[Device] = []
     for name in (part.strip() for part in visible_devices.split(",")):
-        device = _find_named(listed, name)
+        device = _find_named(devices, name)
         if device is None:
             break
         if device not in visible:
@@ -150,23 +150,23 @@ def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
     return {VISIBLE_VARIABLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def _choose(listed: Sequence[Device], name: str) -> Device:
-    chosen = _find_named(listed, name)
+def _choose(devices: Sequence[Device], name: str) -> Device:
+    chosen = _find_named(devices, name)
     if chosen is not None:
         return replace(chosen, is_shared=False)
-    if listed:
-        there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
+    if devices:
+        there = ", ".join(f"{device.name} ({device.uuid})" for device in devices)
         raise InputError(f"{CHOSEN_VARIABLE} names GPU {name}, but this machine's are {there}")
     return Device(name, name)
 
 
-def _find_named(listed: Sequence[Device], name: str) -> Device | None:
+def _find_named(devices: Sequence[Device], name: str) -> Device | None:
     if name.startswith("MIG-"):
         return Device(name, name, "a part of a GPU")
     if name.startswith("GPU-"):
-        same = [device for device in listed if device.uuid.startswith(name)]
+        same = [device for device in devices if device.uuid.startswith(name)]
         return same[0] if len(same) == 1 else None
-    return next((device for device in listed if device.name == name), None)
+    return next((device for device in devices if device.name == name), None)
 
 
 def _list_gpus() -> list[Device]:
@@ -303,9 +303,9 @@ def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
     return Lease(devices, [file.detach() for file in files])
 
 
-def _close_all_but(kept: Sequence[int]) -> None:
-    """Closes all open files but `kept`. The reader of a pipe that a guard held open would wait for ever."""
-    edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+def _close_all_but(files: Sequence[int]) -> None:
+    """Closes all open files but `files`. The reader of a pipe that a guard held open would wait for ever."""
+    edges = [-1, *sorted(files), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(edges):
         os.closerange(before + 1, after)
 

@@ -40,16 +40,16 @@ class Job:
         return PartitionKey(model, self.task.benchmark, self.task.task)
 
 
-def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
+def is_covered(job: Job, record: PartitionRecord | None) -> bool:
     """Whether a committed partition is complete, with the job's fingerprint and at least as many documents. A
     partition with unconditional log-probs also covers a job without them."""
     # Limits take documents in one order.
     return (
-        committed is not None
-        and committed.fault is None
-        and not committed.n_to_ask
-        and committed.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL_SUFFIX)
-        and committed.n_docs >= len(job.task.documents)
+        record is not None
+        and record.fault is None
+        and not record.n_to_ask
+        and record.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL_SUFFIX)
+        and record.n_docs >= len(job.task.documents)
     )
 
 

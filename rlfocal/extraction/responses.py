@@ -50,13 +50,13 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
     return {name: count for name, count in counts.items() if count}
 
 
-def is_same_model(requested: str, answered: str) -> bool:
+def is_same_model(requested: str, reported: str) -> bool:
     """Whether the model that a service reports may be the requested one, judging by the names.
 
     >>> [is_same_model("openai/gpt-4o", name) for name in ("gpt-4o-2024-08-06", "gpt-4o-mini", "GPT-4o")]
     [True, False, True]
     """
-    short, long = sorted((name.lower().rsplit("/", 1)[-1] for name in (requested, answered)), key=len)
+    short, long = sorted((name.lower().rsplit("/", 1)[-1] for name in (requested, reported)), key=len)
     short = re.sub(r"[-:]latest$", "", short)
     return long.startswith(short) and VERSION_SUFFIX.fullmatch(long[len(short) :]) is not None
 

@@ -284,11 +284,11 @@ def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
     return [_make_document(i, text) for i, text in enumerate(texts)]
 
 
-def add_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
-    """The `rows` of `choice_logprobs`, with the log-prob of each choice after an empty prompt. `scored` has
-    the rows of `documents_of_choices(documents)`, one per continuation."""
+def add_unconditional(rows: pa.Table, unconditional: pa.Table, documents: Sequence[Document]) -> pa.Table:
+    """The `rows` of `choice_logprobs`, with the log-prob of each choice after an empty prompt.
+    `unconditional` has the rows of `documents_of_choices(documents)`, one per continuation."""
     texts = [document.continuations[0] for document in documents_of_choices(documents)]
-    places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
+    places = zip(unconditional["doc_id"].to_pylist(), unconditional["logprob"].to_pylist(), strict=True)
     of_text = {texts[place]: logprob for place, logprob in places}
     continuations = {document.doc_id: document.continuations for document in documents}
     asked = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)

@@ -117,17 +117,17 @@ class Rechecker:
         rows = np.array([row["row"] for row in answered], dtype=np.int64)
         return batches.count_drawn(strata, rows), answered
 
-    def judge(self, answered: Sequence[dict[str, Any]], looks: int) -> tuple[str, changes.ChangeVerdict]:
+    def judge(self, answer_rows: Sequence[dict[str, Any]], looks: int) -> tuple[str, changes.ChangeVerdict]:
         """What is compared, "log-probs" or "answers", and whether it changed by more than noise explains. The
         probability that one of so many `looks` finds a change by chance alone is VERDICT_ERROR_RATE."""
         level = batches.VERDICT_ERROR_RATE / looks
-        if self.samples is None and (n := sum(row["n_choices"] or 0 for row in answered)):
-            n_beyond = sum(row["n_beyond"] or 0 for row in answered)
+        if self.samples is None and (n := sum(row["n_choices"] or 0 for row in answer_rows)):
+            n_beyond = sum(row["n_beyond"] or 0 for row in answer_rows)
             return "log-probs", changes.judge_share(n_beyond, n, self.limits.moved, level)
-        if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in answered):
-            flipped = [row["flipped"] for row in answered]
+        if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in answer_rows):
+            flipped = [row["flipped"] for row in answer_rows]
             return "answers", changes.judge_share(sum(flipped), len(flipped), self.limits.flipped, level)
-        is_past = changes.shuffled_p_value(map(self._count_answers, answered)) < level
+        is_past = changes.shuffled_p_value(map(self._count_answers, answer_rows)) < level
         return "answers", "changed" if is_past else "unchanged"
 
     def _count_answers(self, row: dict[str, Any]) -> Floats:

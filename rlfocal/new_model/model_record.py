@@ -74,10 +74,10 @@ class PoolComparison(NamedTuple):
 
 
 def compare_with_pool(
-    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
+    warehouse: Warehouse, benchmark: str, model: str, other_models: Sequence[str]
 ) -> PoolComparison | None:
     """Compares `model` with the others of its pool on a benchmark; None if it answered nothing there."""
-    named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
+    named = {"benchmark": benchmark, "model": model, "models": [model, *other_models]}
     ranked = warehouse.rows(script("queries/ranks"), named)
     if not ranked:
         return None
@@ -86,11 +86,11 @@ def compare_with_pool(
         "SELECT task, n, accuracy, stderr FROM accuracy WHERE (benchmark, model) = (?, ?) ORDER BY task"
     )
     scores = warehouse.rows(of_tasks, [benchmark, model])
-    assessment, answers, notes = _assess(warehouse, benchmark, model, others)
+    assessment, answers, notes = _assess(warehouse, benchmark, model, other_models)
     notes += [
         note
         for note in (
-            note_guessing(warehouse, benchmark, [model, *others]),
+            note_guessing(warehouse, benchmark, [model, *other_models]),
             _note_evidence(warehouse, benchmark, model),
         )
         if note is not None
@@ -101,7 +101,7 @@ def compare_with_pool(
 
 
 def _assess(
-    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
+    warehouse: Warehouse, benchmark: str, model: str, other_models: Sequence[str]
 ) -> tuple[Assessment | None, PairedAnswers | None, list[str]]:
     """The model's assessment beside those models that answered all documents, their answers, and notes on
     other models."""
@@ -112,9 +112,9 @@ def _assess(
             None,
             [f"{benchmark}: what {model} brings is unknown, because it answered only part of it."],
         )
-    members = complete & {*others}
+    members = complete & {*other_models}
     notes = []
-    if left_out := sorted((find_answering_models(warehouse, benchmark) & {*others}) - members):
+    if left_out := sorted((find_answering_models(warehouse, benchmark) & {*other_models}) - members):
         notes.append(f"{benchmark}: no team includes {', '.join(left_out)}, which answered only part of it.")
     if not members:
         return None, None, notes
@@ -165,13 +165,13 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
     return None
 
 
-def limit_of_others(warehouse: Warehouse, pool: PoolSpec, others: Sequence[str]) -> int | None:
+def limit_of_others(warehouse: Warehouse, pool: PoolSpec, other_models: Sequence[str]) -> int | None:
     """The limit with which the pool's other models were extracted; None if there was none, or several. If the
     new model answered more documents than they did, each of their partitions would be incomplete."""
     sizes = warehouse.rows(
         "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
         "WHERE list_contains(?, model) AND list_contains(?, benchmark)",
-        [others, [benchmark.name for benchmark in pool.benchmarks]],
+        [other_models, [benchmark.name for benchmark in pool.benchmarks]],
     )
     limit = max((n for n, n_whole in sizes if n < n_whole), default=None)
     is_one = limit is not None and all(n == min(limit, n_whole) for n, n_whole in sizes)

@@ -291,26 +291,26 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
 
 
 def _read_choices(
-    data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
+    data: Dataset, rows: Ints, answers: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
     """The log-probs and slots (n, C), and the labels and predictions (n,), of a model's choices."""
     exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
     x = np.zeros(exists.shape)
-    for number, row in enumerate(stored):
+    for number, row in enumerate(answers):
         if row["probs"]:
             x[number, : len(row["probs"])] = np.log(np.maximum(row["probs"], MIN_PROBABILITY))
-    predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in stored])
+    predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in answers])
     return x, exists, data.labels[rows], predictions
 
 
 def _read_free_answers(
-    data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
+    data: Dataset, rows: Ints, answers: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
     """The shares of samples and the slots (n, C + 1), and the labels and predictions (n,), of a model's free
     answers. Answers that no member gave share the last slot."""
     n_slots = data.probs.shape[2]
     x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
-    for number, row in enumerate(stored):
+    for number, row in enumerate(answers):
         slot = {answer: place for place, answer in enumerate(data.slots[rows[number]])}
         for answer in row["given"] or ():
             if answer is not None:

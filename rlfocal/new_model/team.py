@@ -145,12 +145,12 @@ class Team:
             moved[here] = _move(logits[here], added, exists[here], newcomer.labels[here])
         return change, moved
 
-    def expected_effects(self, moved: Floats, weights: Floats) -> Floats:
+    def expected_effects(self, changes: Floats, weights: Floats) -> Floats:
         """The expected effect on each document, if leads move everywhere as they did on drawn documents:
         (T,)."""
-        order = np.argsort(moved)
+        order = np.argsort(changes)
         reached = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
-        below = reached[np.searchsorted(moved[order], -self.lead, side="right")]
+        below = reached[np.searchsorted(changes[order], -self.lead, side="right")]
         return np.where(self.lead > 0, below, 1 - below)
 
 

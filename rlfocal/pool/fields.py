@@ -50,8 +50,8 @@ def check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[st
 class _BoundInForms:
     """Adds the bound of numbers to their JSON schema, so that a server of forms refuses larger numbers."""
 
-    def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
-        return {"maximum": MAX_NUMBER, **made(core)}
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        return {"maximum": MAX_NUMBER, **handler(core)}
 
 
 def _bound_integers(depth: int) -> dict[str, Any]:

@@ -280,25 +280,25 @@ def check_warehouse(
     yield from _report_leftovers(place, fix=fix)
 
 
-def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
+def _report_repair(result: Repair) -> Iterator[DoctorCheck]:
     """Yields the results of a repair as checks."""
-    for file in done.files:
+    for file in result.files:
         yield DoctorCheck("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
-    for task in done.tasks:
+    for task in result.tasks:
         what, fix = ("documents", _EXTRACT_ADVICE) if task.is_other else ("prompts", None)
         altered = f"dropped the {what} of {task.benchmark}/{task.task}, which had been altered"
         yield DoctorCheck("repair", "note", altered, fix)
-    for p in done.partitions:
+    for p in result.partitions:
         dropped = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
         yield DoctorCheck("repair", "note", dropped, _EXTRACT_ADVICE)
-    for key in done.keys:
+    for key in result.keys:
         yield DoctorCheck("repair", "note", f"{'removed rows' if key.n else 'named'}: {_show(key)}")
-    for run in done.runs:
+    for run in result.runs:
         yield DoctorCheck(
             "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE_ADVICE
         )
-    if done.deleted:
-        yield DoctorCheck("repair", "note", f"deleted {count_noun(done.deleted, 'file')} that nothing uses")
+    if result.deleted:
+        yield DoctorCheck("repair", "note", f"deleted {count_noun(result.deleted, 'file')} that nothing uses")
 
 
 def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorCheck]:

@@ -337,8 +337,8 @@ class ChatEngine:
         most, longest = n * (written or 0), n * MAX_TEXT_TOKENS
         return self._price(read, most), self._price(max(read, MAX_TEXT_TOKENS), max(most, longest))
 
-    def _price(self, read: int, written: int) -> float:
-        return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6
+    def _price(self, n_read: int, n_written: int) -> float:
+        return (n_read * (self._model.price_input or 0) + n_written * (self._model.price_output or 0)) / 1e6
 
     def _check(self, content: Content, document: Document, n: int) -> ChatAnswer:
         """The parsed response. Raises UnansweredError if another attempt may give a usable one, and

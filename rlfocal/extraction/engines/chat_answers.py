@@ -369,8 +369,8 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
     return read(BillableAnswer, content).usage.tokens(is_empty=not any(texts))
 
 
-def _add_up_tokens(counted: int | None, details: dict[str, int], *parts: str) -> int | None:
-    """The total number of tokens. Parts that together exceed `counted` are not included in it, and are
+def _add_up_tokens(tokens: int | None, details: dict[str, int], *parts: str) -> int | None:
+    """The total number of tokens. Parts that together exceed `tokens` are not included in it, and are
     added."""
     apart = sum(details.get(part, 0) for part in parts)
-    return counted if counted is None or apart <= counted else counted + apart
+    return tokens if tokens is None or apart <= tokens else tokens + apart

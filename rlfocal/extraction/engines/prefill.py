@@ -75,36 +75,38 @@ class Prefiller:
         shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
         if len(prefixes) == 1 or shared < MIN_PREAMBLE_TOKENS or not self.free_masks:
             return self._read(prefixes, None)
-        begun = self._read([prefixes[0][:shared]], None)
-        if any(begun.cache.is_sliding):
+        start = self._read([prefixes[0][:shared]], None)
+        if any(start.cache.is_sliding):
             return self._read(prefixes, None)
-        begun.cache.reorder_cache(self.tensor([0] * len(prefixes)))
-        return self._read([prefix[shared:] for prefix in prefixes], begun)
+        start.cache.reorder_cache(self.tensor([0] * len(prefixes)))
+        return self._read([prefix[shared:] for prefix in prefixes], start)
 
-    def _read(self, prefixes: Sequence[Tokens], begun: PrefixCache | None) -> PrefixCache:
+    def _read(self, prefixes: Sequence[Tokens], start: PrefixCache | None) -> PrefixCache:
         width = max(map(len, prefixes))
         inputs = self.tensor([(0,) * (width - len(p)) + p for p in prefixes])
         lengths = self.tensor([len(p) for p in prefixes])
         mask = (torch.arange(width, device=inputs.device) >= (width - lengths)[:, None]).long()
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         cache = None
-        if begun is not None:
-            positions, lengths = positions + begun.lengths, lengths + begun.lengths
-            mask, cache = torch.cat([begun.mask.expand(len(prefixes), -1), mask], dim=1), begun.cache
+        if start is not None:
+            positions, lengths = positions + start.lengths, lengths + start.lengths
+            mask, cache = torch.cat([start.mask.expand(len(prefixes), -1), mask], dim=1), start.cache
         out = self.forward(inputs, mask, positions, cache, logits_to_keep=1)
         return PrefixCache(out.logits[:, -1], out.past_key_values, mask, lengths)
 
-    def score_tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
+    def score_tails(
+        self, prefixes: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
+    ) -> list[list[SuffixScore]]:
         """The scores of all tokens but the first of every suffix, by row and suffix; empty for suffixes of
         one token."""
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
             return [[SuffixScore((), True)] * len(row) for row in suffixes]
-        if self.free_masks and not any(read.cache.is_sliding):
-            return self._score_tails_in_a_row(read, suffixes)
-        return self._score_tails_as_rows(read, suffixes)
+        if self.free_masks and not any(prefixes.cache.is_sliding):
+            return self._score_tails_in_a_row(prefixes, suffixes)
+        return self._score_tails_as_rows(prefixes, suffixes)
 
     def _score_tails_in_a_row(
-        self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
+        self, prefixes: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
         """Scores all suffixes of a prefix in one row. A mask hides each suffix from the others."""
         inputs, targets = ([_chain(row, part) for row in suffixes] for part in (slice(-1), slice(1, None)))
@@ -112,17 +114,17 @@ class Prefiller:
         offsets = [[i for s in row for i in range(len(s) - 1)] for row in suffixes]
         width = max(map(len, inputs))
         owner = self.tensor([_pad(o, width, -1) for o in owners])
-        positions = read.lengths[:, None] + self.tensor([_pad(o, width, 0) for o in offsets])
+        positions = prefixes.lengths[:, None] + self.tensor([_pad(o, width, 0) for o in offsets])
         positions = positions.clamp(max=self._max_length - 1)  # padding may lie beyond what is embedded
         seen = torch.ones(width, width, dtype=torch.bool, device=self.device).tril()
         own = (owner[:, :, None] == owner[:, None, :]) & seen
-        past = read.mask.bool()[:, None, :].expand(-1, width, -1)
+        past = prefixes.mask.bool()[:, None, :].expand(-1, width, -1)
         allowed = torch.cat([past, own], dim=2)[:, None]
         dtype = self._model.dtype
         mask = torch.zeros(allowed.shape, dtype=dtype, device=self.device)
         mask.masked_fill_(~allowed, torch.finfo(dtype).min)
         asked = self.tensor([_pad(tokens, width, 0) for tokens in inputs])
-        logits = self.forward(asked, mask, positions, read.cache).logits
+        logits = self.forward(asked, mask, positions, prefixes.cache).logits
         wanted = self.tensor([_pad(tokens, width, 0) for tokens in targets])
         logprobs, greedy = token_scores(logits.flatten(0, 1), wanted.flatten())
         scores = []
@@ -137,7 +139,7 @@ class Prefiller:
         return scores
 
     def _score_tails_as_rows(
-        self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
+        self, prefixes: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
     ) -> list[list[SuffixScore]]:
         """Scores every suffix of several tokens in a row of its own, with a copy of its prefix's cache."""
         scored = [[SuffixScore((), True)] * len(row) for row in suffixes]
@@ -146,11 +148,11 @@ class Prefiller:
         width = max(len(suffixes[r][c]) for r, c in rows) - 1
         inputs = self.tensor([_pad(suffixes[r][c][:-1], width, 0) for r, c in rows])
         targets = self.tensor([_pad(suffixes[r][c][1:], width, 0) for r, c in rows])
-        read.cache.reorder_cache(parent)
-        mask = torch.cat([read.mask[parent], torch.ones_like(inputs)], dim=1)
-        positions = read.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
+        prefixes.cache.reorder_cache(parent)
+        mask = torch.cat([prefixes.mask[parent], torch.ones_like(inputs)], dim=1)
+        positions = prefixes.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
         positions = positions.clamp(max=self._max_length - 1)  # as above
-        logits = self.forward(inputs, mask, positions, read.cache).logits
+        logits = self.forward(inputs, mask, positions, prefixes.cache).logits
         logprobs, greedy = token_scores(logits.flatten(0, 1), targets.flatten())
         for n, (r, c) in enumerate(rows):
             own = slice(n * width, n * width + len(suffixes[r][c]) - 1)
@@ -214,6 +216,6 @@ def split_by_rows(group: PrefixGroup, rows: int) -> Iterator[PrefixGroup]:
     yield _select_choices(group, part)
 
 
-def _select_choices(group: PrefixGroup, kept: list[int]) -> PrefixGroup:
-    choices = tuple(group.choices[number] for number in kept)
-    return group._replace(choices=choices, suffixes=tuple(group.suffixes[number] for number in kept))
+def _select_choices(group: PrefixGroup, numbers: list[int]) -> PrefixGroup:
+    choices = tuple(group.choices[number] for number in numbers)
+    return group._replace(choices=choices, suffixes=tuple(group.suffixes[number] for number in numbers))

@@ -83,10 +83,10 @@ def score(
         yield choice_scores(i, document, window, scores)
 
 
-def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, SuffixScore]:
+def _score_choices(choices: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, SuffixScore]:
     """The scores of all choices. Requests are sorted by their tokens, so that neighbours share long
     prefixes."""
-    forced, split, whole = _divide(wanted, able)
+    forced, split, whole = _divide(choices, able)
     requests = sorted(
         {
             *_make_next_token_requests((prefix, suffix[0]) for prefix, suffix in split),
@@ -107,21 +107,21 @@ def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choic
         first = next_tokens[prefix, suffix[0]]
         return [first, *(readings[_make_request_behind_first(choice)] if len(suffix) > 1 else ())]
 
-    return {choice: _join(read_choice(choice)) for choice in wanted}
+    return {choice: _join(read_choice(choice)) for choice in choices}
 
 
-def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
+def _divide(choices: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
     """The choices in three sets: those scored as forced output, those whose first token is scored separately,
     and those scored in a whole prompt."""
-    longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
+    longer = {prefix for prefix, suffix in choices if len(suffix) > 1}
     split = {
         (prefix, suffix)
-        for prefix, suffix in wanted
+        for prefix, suffix in choices
         if able.next_tokens and (able.shares_prefixes or prefix not in longer)
     }
     first = 1 if able.next_tokens else 0
-    forced = {choice for choice in wanted if first < len(choice[1]) <= able.max_forced_tokens}
-    return forced, split - forced, wanted - split - forced
+    forced = {choice for choice in choices if first < len(choice[1]) <= able.max_forced_tokens}
+    return forced, split - forced, choices - split - forced
 
 
 def _make_forced_request(choice: Choice) -> Request:
@@ -139,11 +139,11 @@ def _make_whole_request(choice: Choice) -> Request:
     return Request(prefix + suffix, len(prefix))
 
 
-def _make_next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
+def _make_next_token_requests(pairs: Iterable[tuple[Tokens, int]]) -> list[Request]:
     """Requests for the scores of (prefix, next token): one per prefix, or more if it has over MAX_TARGETS
     tokens."""
     targets: dict[Tokens, set[int]] = {}
-    for prefix, token in wanted:
+    for prefix, token in pairs:
         targets.setdefault(prefix, set()).add(token)
     return [
         Request(prefix, len(prefix), some)

@@ -242,18 +242,18 @@ def groups(
 
 
 def choice_scores(
-    index: int, encoded: EncodedDocument, window: ContextWindow, scored: dict[tuple[int, int], SuffixScore]
+    index: int, encoded: EncodedDocument, window: ContextWindow, scores: dict[tuple[int, int], SuffixScore]
 ) -> tuple[ChoiceScore, ...]:
     """The scores of a document's choices, from the suffix scores by (document, choice)."""
     context, tails = encoded
     for choice in range(len(tails)):
-        if (reason := scored[index, choice].unanswered) is not None:
+        if (reason := scores[index, choice].unanswered) is not None:
             return empty_scores(len(tails), reason)
     return tuple(
         ChoiceScore(
             token_ids=tail,
-            token_logprobs=scored[index, choice].logprobs,
-            is_greedy=scored[index, choice].is_greedy,
+            token_logprobs=scores[index, choice].logprobs,
+            is_greedy=scores[index, choice].is_greedy,
             n_prompt_tokens=len(context),
             truncated=len(context) + len(tail) > window.limit,
         )

@@ -202,15 +202,15 @@ def _find_missing(
     model: ModelSpec,
     parts: Sequence[PlanPart],
     backend: str,
-    committed: Mapping[PartitionKey, PartitionRecord],
+    records: Mapping[PartitionKey, PartitionRecord],
 ) -> tuple[list[PlanPart], str | None]:
     """The parts that the model lacks, and a note on partitions that cannot be compared without a network or
     documents."""
-    mine = {key for key in committed if key.model == model.model}
+    mine = {key for key in records if key.model == model.model}
     if not mine:
         return list(parts), None
     tasks = [part.task for part in parts if part.task is not None]
-    [plan] = find_missing([model], tasks, backend, committed, local_only=True)
+    [plan] = find_missing([model], tasks, backend, records, local_only=True)
     if plan.reason is not None:
         note = f"{model.model}: counted in full, as its partitions cannot be compared ({plan.reason})."
         return list(parts), note
@@ -264,7 +264,7 @@ def _plan_model(
     todo: Sequence[PlanPart],
     gpu: GPU,
     price: float,
-    taken: Mapping[PartitionKey, float],
+    measured_hours: Mapping[PartitionKey, float],
 ) -> ModelPlan:
     workloads = [_find_workload(model, part) for part in todo]
     partitions = sum(work.partitions for work in workloads)
@@ -275,9 +275,9 @@ def _plan_model(
         for part in parts
         if part.task is not None and id(part) not in left
     }
-    ran = [key for key in keys if key in taken]
+    ran = [key for key in keys if key in measured_hours]
     before = hours_of(model, [_find_workload(model, keys[key]) for key in ran], gpu)
-    measured, guessed = sum(taken[key] for key in ran), before.prefill + before.decode
+    measured, guessed = sum(measured_hours[key] for key in ran), before.prefill + before.decode
     factor = measured / guessed if measured and guessed else 1.0
     hours = Hours(planned.prefill * factor, planned.decode * factor, planned.start)
     weights, here = 0.0 if model.is_closed else weights_gb(model), _find_gb_here(model)

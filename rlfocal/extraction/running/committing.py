@@ -82,15 +82,15 @@ class Batch:
                 self._locks[benchmark] = stack.pop_all()
         return mine
 
-    def add(self, answered: AnsweredPartition) -> None:
+    def add(self, answers: AnsweredPartition) -> None:
         """Adds an answered partition, and commits the batch if it is due. Raises DiskFullError if the disk is
         then full."""
         self._start_time = self._start_time if self._partitions else monotonic()
-        self._partitions.append(answered)
+        self._partitions.append(answers)
         n_rows = sum(len(each.partition.rows) for each in self._partitions)
         is_due = monotonic() - self._start_time > MAX_SECONDS_TO_WAIT
-        if is_due or n_rows > MAX_ROWS or not answered.is_saved:
-            self.commit(keep=answered.key.benchmark)
+        if is_due or n_rows > MAX_ROWS or not answers.is_saved:
+            self.commit(keep=answers.key.benchmark)
 
     def commit(self, keep: str | None = None) -> None:
         """Commits all answered partitions, and releases the locks of all benchmarks but `keep`."""
@@ -125,8 +125,8 @@ class Batch:
                 discard(each.folder)
                 self._send(_make_event(each, was_written=each.key in written))
 
-    def _tell_failure(self, answered: list[AnsweredPartition], error: Exception) -> None:
-        for each in answered:
+    def _tell_failure(self, partitions: list[AnsweredPartition], error: Exception) -> None:
+        for each in partitions:
             self._send(failure(each.key, error))
 
 
@@ -137,9 +137,9 @@ def failure(key: PartitionKey, error: Exception) -> Failure:
     return event
 
 
-def _make_event(answered: AnsweredPartition, *, was_written: bool) -> Event:
+def _make_event(answers: AnsweredPartition, *, was_written: bool) -> Event:
     if not was_written:
-        return ConcurrentPartition(*answered.key)
-    extraction = answered.partition.extraction
-    log("partition committed", **answered.key._asdict(), **answered.log_fields)
-    return ExtractedPartition(*answered.key, extraction["n_docs"], extraction["seconds"])
+        return ConcurrentPartition(*answers.key)
+    extraction = answers.partition.extraction
+    log("partition committed", **answers.key._asdict(), **answers.log_fields)
+    return ExtractedPartition(*answers.key, extraction["n_docs"], extraction["seconds"])

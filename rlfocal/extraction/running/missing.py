@@ -89,7 +89,7 @@ def find_missing(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
-    committed: Mapping[PartitionKey, PartitionRecord],
+    records: Mapping[PartitionKey, PartitionRecord],
     *,
     replace_documents: bool = False,
     local_only: bool = False,
@@ -98,7 +98,7 @@ def find_missing(
     With `local_only`, the hub is not asked."""
     asked = {model.model: [task for task in tasks if task.includes_model(model.model)] for model in models}
     return [
-        _find_missing(model, asked[model.model], backend, committed, replace_documents, local_only)
+        _find_missing(model, asked[model.model], backend, records, replace_documents, local_only)
         for model in models
     ]
 
@@ -107,7 +107,7 @@ def _find_missing(
     model: ModelSpec,
     tasks: Sequence[TaskDocuments],
     backend: str,
-    committed: Mapping[PartitionKey, PartitionRecord],
+    records: Mapping[PartitionKey, PartitionRecord],
     replace_documents: bool,
     local_only: bool,
 ) -> MissingWork:
@@ -122,7 +122,7 @@ def _find_missing(
         wanted = [
             Job(
                 task,
-                _find_fingerprint(spec, weights, task, backend, tokenizer, committed.get(key)),
+                _find_fingerprint(spec, weights, task, backend, tokenizer, records.get(key)),
                 replace_documents,
                 resolve_thinking(spec, task.thinking),
             )
@@ -137,10 +137,10 @@ def _find_missing(
     refused: list[Failure] = []
     for job in wanted:
         key = job.key(model.model)
-        there = committed.get(key)
-        if is_covered(job, there):
+        entry = records.get(key)
+        if is_covered(job, entry):
             covered.append(key)
-        elif reason := refusal_to_shorten(job, there) or _explain_misreading(spec, tokenizer, job.task):
+        elif reason := refusal_to_shorten(job, entry) or _explain_misreading(spec, tokenizer, job.task):
             refused.append(Failure("extract", *key, reason, lasting=True))
         else:
             jobs.append(job)
@@ -153,7 +153,7 @@ def _find_fingerprint(
     task: TaskDocuments,
     backend: str,
     tokenizer: Tokenization | None,
-    there: PartitionRecord | None,
+    entry: PartitionRecord | None,
 ) -> str:
     """The partition's fingerprint. A correct committed partition from before tokenizers and heads were part
     of fingerprints keeps its older one.
@@ -164,18 +164,18 @@ def _find_fingerprint(
     digest = None if tokenizer is None else tokenizer.digest
     head = head_dtype_of(model, read_config(model)) if backend in ("hf", "vllm") else None
     current = fingerprint(model, weights, task, backend, digest, head)
-    if there is None:
+    if entry is None:
         return current
     texts = [*CHECK_TEXTS, *_list_texts(task.documents[:TRIED_DOCUMENTS], unconditional=task.unconditional)]
     for tokens, of_head in product({digest, None}, {head, None}):
         older = fingerprint(model, weights, task, backend, tokens, of_head)
-        if there.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
+        if entry.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
             continue
-        is_known = there.transformers == _version("transformers")
+        is_known = entry.transformers == _version("transformers")
         same_tokens = (
             tokenizer is None or tokens == digest or (is_known and not tokenizer.was_wrong_on(texts))
         )
-        if same_tokens and (of_head == head or there.dtype == "float32"):
+        if same_tokens and (of_head == head or entry.dtype == "float32"):
             return older
     return current
 
@@ -202,20 +202,20 @@ def _list_texts(documents: Sequence[Document], *, unconditional: bool) -> list[s
     return texts
 
 
-def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
+def refusal_to_shorten(job: Job, entry: PartitionRecord | None) -> str | None:
     """The reason why the job may not replace a committed partition with more documents; None if it may."""
-    if there is None or there.fault:
+    if entry is None or entry.fault:
         return None
-    return explain_shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
+    return explain_shortening(entry.n_docs, len(job.task.documents), job.task.n_whole)
 
 
 def refuse_other_documents(
-    plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
+    plans: Sequence[MissingWork], warehouse: Warehouse, records: Mapping[PartitionKey, PartitionRecord]
 ) -> list[MissingWork]:
     """The plans without jobs whose documents differ from those that other models answered. Such jobs become
     failures now, before an engine works for hours."""
     holders: dict[tuple[str, str], set[str]] = {}
-    for key in committed:
+    for key in records:
         holders.setdefault((key.benchmark, key.task), set()).add(key.model)
     tasks = {(job.task.benchmark, job.task.task): job.task for plan in plans for job in plan.jobs}
     answered = [task for name, task in tasks.items() if name in holders]

@@ -152,12 +152,12 @@ class StoredAnswers(NamedTuple):
 
 
 def find_stored(
-    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], entry: PartitionRecord | None
 ) -> StoredAnswers | None:
     """The answers in the warehouse with the job's fingerprint and its engine's settings and versions; None if
     there are none.
 
-    `record` has those settings and versions. `there` is the committed partition. Its rows come first. Other
+    `record` has those settings and versions. `entry` is the committed partition. Its rows come first. Other
     documents have the newest row of a probe. Documents whose missing answer may come in another run are left
     out.
     """
@@ -170,7 +170,7 @@ def find_stored(
             and json.loads(stored["versions"]).items() >= record["versions"].items()
         )
 
-    committed, probed = (list(filter(is_same, each)) for each in _read_records(warehouse, job, record, there))
+    committed, probed = (list(filter(is_same, each)) for each in _read_records(warehouse, job, record, entry))
     if not (committed or probed):
         return None
     first = [*committed, *probed][0]
@@ -189,9 +189,9 @@ def find_stored(
     )
 
 
-def _read_engine(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _read_engine(row: Mapping[str, Any]) -> dict[str, Any]:
     """The versions under which a stored answer was given, without the counts of its partition's responses."""
-    return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
+    return {name: said for name, said in json.loads(row["versions"]).items() if name != RESPONSES_KEY}
 
 
 def merge_shards(shards: Sequence[Shard]) -> Shard:
@@ -210,13 +210,13 @@ def merge_shards(shards: Sequence[Shard]) -> Shard:
 
 
 def _read_records(
-    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], entry: PartitionRecord | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The committed partition's record, unless it has a fault; and the rows of probes, the newest first."""
     of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"
     of_probes = f"FROM probe_answers {_MODEL_TASK_CONDITION} ORDER BY asked_at DESC, probe_id, doc_id"
     return (
-        warehouse.query(of_record, ["" if there is None else there.extraction_id]).to_pylist(),
+        warehouse.query(of_record, ["" if entry is None else entry.extraction_id]).to_pylist(),
         warehouse.query(of_probes, list(job.key(record["model"]))).to_pylist(),
     )
 

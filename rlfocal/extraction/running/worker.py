@@ -163,9 +163,9 @@ def extract_jobs(
 
 
 def _run(
-    extraction: Extraction, batch: Batch, jobs: Sequence[Job], left: list[Job], *, wait: bool = False
+    extraction: Extraction, batch: Batch, jobs: Sequence[Job], todo: list[Job], *, wait: bool = False
 ) -> bool:
-    """Answers the jobs of one benchmark, and removes them from `left`. Returns False if another process holds
+    """Answers the jobs of one benchmark, and removes them from `todo`. Returns False if another process holds
     the benchmark's lock and `wait` is not set."""
     benchmark = jobs[0].task.benchmark
     if not batch.lock(benchmark, wait=wait):
@@ -181,7 +181,7 @@ def _run(
             if not extraction.is_loaded:
                 raise  # no partition's fault
             outcome = failure(key, error)
-        left.remove(job)
+        todo.remove(job)
         if isinstance(outcome, AnsweredPartition):
             batch.add(outcome)
         else:
@@ -197,15 +197,15 @@ def _describe_weights(model: ModelSpec) -> dict[str, Any]:
 
 
 def _answer_job(
-    extraction: Extraction, key: PartitionKey, job: Job, there: PartitionRecord | None
+    extraction: Extraction, key: PartitionKey, job: Job, entry: PartitionRecord | None
 ) -> AnsweredPartition | Event:
-    """Answers a partition, unless `there` shows that another run has committed it. This is checked under the
+    """Answers a partition, unless `entry` shows that another run has committed it. This is checked under the
     benchmark's lock, before the engine is loaded."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
-    if is_covered(job, there):
+    if is_covered(job, entry):
         return ConcurrentPartition(*key)
-    if reason := refusal_to_shorten(job, there):
+    if reason := refusal_to_shorten(job, entry):
         return Failure("extract", *key, reason, lasting=True)
     check(extraction, job)
     paid = extraction.engine if isinstance(extraction.engine, PaidEngine) else None
@@ -213,14 +213,14 @@ def _answer_job(
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
     stored = None
-    if there or key[1:] in extraction.probed_partitions:
-        stored = find_stored(warehouse, job, extraction.record, there)
+    if entry or key[1:] in extraction.probed_partitions:
+        stored = find_stored(warehouse, job, extraction.record, entry)
     rows, seconds, traces = answer(extraction, job, folder, stored and stored.shard)
     if stored and paid and paid.facts()["versions"]["answered_by"] not in (None, stored.answered_by):
         stored = None  # the service runs another model now
         rows, seconds, traces = answer(extraction, job, folder)
-    is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
-    if stored and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
+    is_there = entry is not None and is_covered(job, entry._replace(n_to_ask=0))
+    if stored and entry and is_there and len(documents_to_ask(rows)) == entry.n_to_ask:  # nothing new
         discard(folder)
         return ConcurrentPartition(*key)
     made = paid.facts() if paid else {}

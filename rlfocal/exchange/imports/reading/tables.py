@@ -221,12 +221,12 @@ def _json_list(value: str, kind: str) -> str:
     return f"CASE WHEN list_has_all({_ITEM_TYPES[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
 
 
-def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
-    """The SQL of a column's value in the type `kind`, and of its text. `stored` is the column's Arrow
+def _column_sql(name: str, kind: str, dtype: pa.DataType) -> tuple[str, str]:
+    """The SQL of a column's value in the type `kind`, and of its text. `dtype` is the column's Arrow
     type."""
     value, text = f'"{name}"', f'"{name}"::VARCHAR'
-    holds = stored.value_type if isinstance(stored, _LIST_TYPES) else None
-    if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
+    holds = dtype.value_type if isinstance(dtype, _LIST_TYPES) else None
+    if pa.types.is_nested(dtype) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
         return f"NULL::{kind}", text
     if kind == "VARCHAR":
         return text, "NULL"
