@@ -267,7 +267,7 @@ def _make_answer_document(task: Any, group: Sequence[Any], where: str, rule: Rul
 
 
 def _hash_doc(doc: Mapping[str, Any]) -> str:
-    """The `doc_hash` as lm-eval computes it, so that its logs can be matched with our rows by document."""
+    """The `doc_hash` as lm-eval computes it, so that its logs can be matched with rlfocal's rows."""
     from lm_eval.utils import handle_non_serializable, hash_string
 
     dumped = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)

@@ -133,7 +133,7 @@ def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelati
 
 
 def _find_limit(usual: Sequence[CommonErrors]) -> float:
-    """The limit below which the share of one more honest pair lies, with a probability of 99.9 %."""
+    """The limit of `CommonErrors.share`. One more honest pair stays below it with a probability of 99.9 %."""
     if len(usual) < MIN_PAIRS:
         return COPY_CORRELATION
     odds = [log((e.same + 0.5) / (e.both_wrong - e.same + 0.5)) for e in usual]

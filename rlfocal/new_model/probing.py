@@ -40,7 +40,7 @@ BOOTSTRAP_FITS = 10
 """The number of fits of the newcomer's weight on bootstrap samples. They show how uncertain a fit on few
 documents is."""
 BOOTSTRAP_DRAWS = 500
-"""The number of bootstrap samples behind the intervals of pairs."""
+"""The number of bootstrap samples behind the intervals of a newcomer's pairs with members."""
 
 Verdict = Literal["join", "do not join", "unclear"]
 

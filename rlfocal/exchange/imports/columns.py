@@ -27,7 +27,7 @@ _COLUMN_ALIASES = {
     "choice": "option choice_index choice_idx",
     "logprob": "log_prob loglikelihood logit score prob probability",
 }
-"""The names under which each of our columns is known elsewhere, the likeliest first."""
+"""The names under which rlfocal's columns are known elsewhere, the likeliest first."""
 INDEX_COLUMNS = ("idx", "index", "unnamed:_0", "__index_level_0__")
 KNOWN_COLUMNS = {*" ".join(_COLUMN_ALIASES.values()).split()}
 _TASK_NAMES = ("task", "subject", "subset", "task_name")
@@ -68,13 +68,13 @@ class TableShape:
     text_columns: list[str]
     """The given columns of choices' texts, one for each choice; empty if the texts come in another form."""
     given_columns: dict[str, str] = field(default_factory=dict)
-    """The given column for each of our columns."""
+    """The given column for each of rlfocal's columns."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """Words on the kind of values that each of our columns was read from, such as " (letters)"."""
+    """Words on the kind of values that each of rlfocal's columns was read from, such as " (letters)"."""
 
     @property
     def columns(self) -> dict[str, str]:
-        """The types of the columns to read, by our names."""
+        """The types of the columns to read, by rlfocal's names."""
         ours = (DOC_COLUMNS if "docs" in self.contents else KEY_COLUMNS) | (
             SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.contents else {}
         )
@@ -84,7 +84,7 @@ class TableShape:
 
     @property
     def unused(self) -> list[str]:
-        """The given columns that none of our columns comes from."""
+        """The given columns that none of rlfocal's columns comes from."""
         used = {*self.given_columns.values(), *self.score_columns, *self.text_columns}
         return [name for name in self.table.names if name not in used]
 

@@ -53,9 +53,9 @@ def import_lm_eval(
     """Imports the samples that lm-eval wrote with `--log_samples --output_path`, all or nothing.
 
     `paths` are folders, files of samples, or hub ids. `model` and `benchmark` are names in place of those in
-    the logs. `names` maps single models' names in the logs to ours. Choices come with their log-likelihoods,
-    generated texts with their grade. Importing the same logs again changes nothing. Of several runs of one
-    task, the latest counts.
+    the logs. `names` maps single models' names in the logs to rlfocal's. Choices have their log-likelihoods,
+    generated texts their grade. Importing the same logs again changes nothing. Of several runs of one task,
+    the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows(
@@ -153,7 +153,7 @@ def _grade_texts(model: str, logged: LoggedSample) -> list[GradedAnswer]:
 
 def _read_forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
     """The canonical forms of a generated text. If the gold is a number, it is the text's number; otherwise
-    the answer that the log's filter found, or that our own rules find."""
+    the answer that the log's filter found, or that rlfocal's rules find."""
     [text] = logged_answer.texts
     if not logged_answer.is_comparable:
         return ()

@@ -229,7 +229,7 @@ def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
 
 
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
-    """Replaces models' given names by our names. Adds a fault for a given name that no model has."""
+    """Replaces models' given names by rlfocal's names. Adds a fault for a given name that no model has."""
     there = list_names(scratch, "model")
     if names:  # all at once, or two that change places would become one
         scratch.register("renamed", pa.table({"before": list(names), "after": list(names.values())}))

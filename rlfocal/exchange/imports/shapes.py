@@ -223,10 +223,9 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
 
 
 def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
-    """Creates the table `unused` with the values of documents in columns that are none of ours: (row, name,
-    value).
+    """Creates the table `unused` with documents' values in columns of no known meaning: (row, name, value).
 
-    `row` is the first row of a document. A value is there only if all rows of the document have the same.
+    `row` is the first row of a document. A value is there only if all rows of the document have the same one.
     """
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
     scratch.register("raw", shape.table.rows)
@@ -267,7 +266,7 @@ def _position(kind: str, name: str) -> str:
 
 def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mapping[str, str]) -> int:
     """Creates `scores` from a table with a row for each choice. Returns the lowest index of a choice, 0 or 1.
-    Choices named by texts are ordered by their first rows. `names` has our names of models, for messages."""
+    Choices named by texts are ordered by their first rows. `names` has rlfocal's names of models."""
     words = "count(whole(choice)) + count(letter(choice)) < count(*)"
     if count(scratch, f"SELECT {words} FROM numbered_scores"):
         scratch.execute(

@@ -157,7 +157,7 @@ def _strip_decoration(text: str) -> str:
 MAX_TOKENS = 10**8
 """A bound on the token counts that are believed: no request has so many tokens."""
 PROBABILITY_SLACK = 0.01
-"""The allowed excess over 1 of the listed tokens' total probability, because servers round."""
+"""The allowed excess over 1 of the candidates' total probability, because servers round."""
 
 
 def _read_details(value: Any) -> dict[str, int]:

@@ -1,5 +1,5 @@
-"""Computes a transformers model's logits in float32. In bfloat16, they are steps of up to 0.125 apart, and
-choices tie. vLLM does the same under `hf_overrides: {head_dtype: float32}`."""
+"""Computes a transformers model's logits in float32. In bfloat16, neighbouring logits are up to 0.125
+apart, so that choices tie. vLLM does the same under `hf_overrides: {head_dtype: float32}`."""
 
 from __future__ import annotations
 

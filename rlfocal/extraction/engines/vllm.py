@@ -56,7 +56,7 @@ MAX_FORCED_TOKENS = 12
 BATCHED_TOKENS = {"least": 256, "most": 16384}
 """The bounds of max_num_batched_tokens: fewer tokens are slow, more are no faster."""
 N_PROBE_PROMPTS = 4
-"""The number of made-up prompts. At least one of them should have a clearly likeliest continuation."""
+"""The number of made-up prompts to try, in search of one with a clearly likeliest continuation."""
 CLEAR_MARGIN_NATS = 0.2
 """The lead in nats that makes a token the likeliest however numbers are rounded."""
 MAX_DIFFERENCE_NATS = 0.02

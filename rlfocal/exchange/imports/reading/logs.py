@@ -82,7 +82,7 @@ def find_logs(
     out.
 
     `model` names the model in place of the results file. `names` maps model names, or files and folders, to
-    our names of models. Raises InputError if there are no logs, if a model has no name, or if a key of
+    rlfocal's names of models. Raises InputError if there are no logs, if a model has no name, or if a key of
     `names` exists nowhere.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"

@@ -147,7 +147,7 @@ def type_columns(
     columns: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> list[tuple[int, str]]:
-    """Creates `table` with `row` and `columns` (name: DuckDB type). `theirs` maps our names to the given
+    """Creates `table` with `row` and `columns` (name: DuckDB type). `theirs` maps these names to the given
     columns.
 
     Columns that are not given are NULL, and so are values of the wrong type. Returns the (row, reason) of the
