@@ -25,7 +25,7 @@ from warehouse.limits import writing_to
 
 LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
-"""The least share of tied documents that a message mentions."""
+"""The least share of documents with tied choices that a message mentions."""
 EXTRACT_AGAIN = "Its logits were rounded: extract it again without `head_dtype: model`."
 SCORE_AGAIN = "Its scores were rounded: have them served, or exported, as float32."
 _LOGGER = logging.getLogger("rlfocal.extraction")
