@@ -43,7 +43,7 @@ class FrameData:
     ) -> list[Router]:
         """Fits one of RL-Focal's methods on train rows; returns a Router for each seed.
 
-        `others`: as for `rlfocal.train`. With `per="task"`, there is a Router for each task and seed.
+        `others`: further parameters of `rlfocal.train`. `per="task"` gives a Router for each task and seed.
         """
         trained = train(self.warehouse, self.benchmark, method=method, seeds=seeds, **others)
         [(rule,)] = self.warehouse.rows("SELECT coalesce(comparison, 'default') FROM benchmarks")
@@ -52,12 +52,11 @@ class FrameData:
     def evaluate(
         self, methods: options.Methods = None, *, seeds: options.Seeds = 3, **others: Any
     ) -> pa.Table:
-        """A table with a row per method, by falling accuracy on test rows. Fitted methods are not fitted
-        again.
+        """A table with a row per method, by falling accuracy on test rows. Stored results are not made anew.
 
         stderr: the standard error over documents. above_best_single: the paired difference to the best single
         model, where that is evaluated; low to high is its 95 % interval. cost: cents per 1,000 queries.
-        `others`: as for `rlfocal.evaluate`.
+        `others`: further parameters of `rlfocal.evaluate`.
         """
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
@@ -75,9 +74,9 @@ def from_frame(
     """Makes data to fit policies on from a table of models' log-probs or answers, of pandas, polars or
     pyarrow.
 
-    It takes all shapes that `rlfocal.import_predictions` takes, and as `others` its parameters. Policies are
-    fitted on documents whose `split` is train. Without such a column, they are fitted on 80 % of each task,
-    drawn by a hash of the ids. Raises InputError with all faults of the table.
+    The table may have any shape that `rlfocal.import_predictions` takes. `others`: further parameters of that
+    function. Policies are fitted on documents whose `split` is train. Without such a column, they are fitted
+    on 80 % of each task, drawn by a hash of the ids. Raises InputError with all faults of the table.
     """
     with import_predictions.read(frame, scores, benchmark=benchmark, **others) as checked:
         folder = mkdtemp(prefix="rlfocal-")

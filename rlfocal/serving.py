@@ -35,10 +35,11 @@ class Router:
             outputs |= {model: ask(model, question) for model in models}
         answer = router.fuse(outputs)
 
-    Concurrent streams need a Router each. With `online`, a vote of the models that are best by the labels so
-    far is compared with the trained agents, on a tenth of the queries, or half while rewards are low. It
-    answers while it does better. Without `online`, `learn` changes nothing. `comparison`: how answers are
-    compared, as in `benchmarks.comparison`. `down`: models that are never asked, as in `rlfocal replay`.
+    Concurrent streams need a Router each. With `online`, some queries also go to a vote of the models that
+    are best by the labels so far. It answers while it is right clearly more often than the trained agents.
+    Without `online`, `learn` changes nothing. `comparison`: how answers are compared, as in the column
+    `benchmarks.comparison`. `down`: models that are never asked. `threshold`: `abstains` is true below this
+    probability.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Router:
         None if no model gave an answer, or if labels have shown that a vote does better than the agents.
         """
         self.notes: list[str] = []
-        """By model that was down for the current query, a sentence that others stand in."""
+        """For each model that was down for the current query, a sentence that other models stand in."""
         self._begin("", "")
 
     @classmethod
@@ -79,12 +80,12 @@ class Router:
         down: Names = (),
         target_error: str | None = None,
     ) -> Router:
-        """The agents of one checkpoint of `rlfocal train`.
+        """Makes a router of the agents in one checkpoint of `rlfocal train`.
 
         `target_error` ("5%"): `abstains` then says which answers are outside the promise that at most this
-        share is wrong. `rlfocal evaluate --target-error` made it for frozen agents, so `online` is off.
-        Raises InputError for any other file, where `down` names a model that is not theirs, or all, and where
-        that promise was not made.
+        share is wrong. `rlfocal evaluate --target-error` makes that promise, for frozen agents; so `online`
+        is off. Raises InputError for a file that is no checkpoint, and without that promise. `down` may name
+        neither an unknown model nor all.
         """
         from rlfocal.methods.variants import load_checkpoint
         from rlfocal.statistics.selective import promised_threshold, share
@@ -103,7 +104,7 @@ class Router:
         return self.probability is None or self.probability < self._threshold
 
     def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
-        """By model, the prompt that it was asked with for each document, so that your calls can ask alike.
+        """For each model, the prompts behind its stored answers, one a document; your calls can use the same.
 
         Raises InputError where the warehouse has no prompts of the benchmark.
         """
@@ -112,12 +113,12 @@ class Router:
         return {model: load_prompts(warehouse, benchmark, model) for model in self.models}
 
     def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
-        """The models to ask next, given the outputs so far; none once enough have answered.
+        """The models to ask next, given the outputs so far; empty once enough models have answered.
 
-        A new query begins without outputs, or with another context. A model whose output is None is down: the
-        next best stands in, as `notes` and the log report.
+        A call without outputs, or with another context, begins a new query. A model whose output is None is
+        down. Then the next best model stands in, as `notes` and the log report.
         """
-        if not outputs or (context and _read_context(context) != self._about):
+        if not outputs or (context and _read_context(context) != self._context):
             self._begin(*_read_context(context))
         names = self._choose_models(outputs or {})
         while failing := self._down.intersection(names):
@@ -137,7 +138,7 @@ class Router:
         return [self.models[place] for place in np.flatnonzero(live)]
 
     def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
-        """The index of the answered choice, or the free answer; None if no model gave one."""
+        """The agents' answer: the index of a choice, or a free answer; None if no model gave an answer."""
         given = self._read(outputs)
         fused = self._driver.fuse(given)
         voted = -1
@@ -153,9 +154,9 @@ class Router:
         return given.answers[slot] if self.kind == "answers" else slot
 
     def learn(self, label: int | str) -> None:
-        """Learns from the right choice's index, or the right answer, of the last fused query, once.
+        """Learns from the label of the last fused query: the right choice's index, or the right answer.
 
-        Raises InputError if no query waits for its label, and for a label that no query could have.
+        Raises InputError if no fused query waits for its label, and if `label` cannot be one.
         """
         if self._last is None:
             raise InputError("Router.learn needs a query that waits for its label: call fuse first")
@@ -171,14 +172,14 @@ class Router:
     def _begin(self, question: str, task: str) -> None:
         self.notes = []
         self._failed: dict[str, None] = {}
-        self._about = (question, task)
+        self._context = (question, task)
         self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
-        self._heard = ObservedOutputs(self.models, self.kind, self._rule)
+        self._observed_outputs = ObservedOutputs(self.models, self.kind, self._rule)
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> QueryOutputs:
-        given, adds = self._heard.update({**outputs, **self._failed})
+        given, adds = self._observed_outputs.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
         for place in given.down:
@@ -206,16 +207,17 @@ def _read_context(context: Context) -> tuple[str, str]:
     return context.get("question", ""), context.get("task", "")
 
 
-def _find_slot(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> int:
-    """The label's slot; -1 if no model gave it. Raises InputError if it is not a label."""
+def _find_slot(label: int | str, outputs: QueryOutputs, kind: str, rule: Rule) -> int:
+    """The slot of `label`; -1 if no model gave that answer. Raises InputError if `label` cannot be one."""
     if kind == "answers":
         answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None
         if answer is None or isinstance(label, bool):
             raise InputError(f"Router.learn: {label!r} is not an answer; give the right one as text")
         named = [answer, with_unit(answer, str(label))]  # as where equal numbers came in different units
-        return next((given.answers.index(form) for form in named if form in given.answers), -1)
-    width = given.probs.shape[1]
+        return next((outputs.answers.index(form) for form in named if form in outputs.answers), -1)
+    width = outputs.probs.shape[1]
     whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
     if not whole or int(label) < 0 or int(label) >= width > 0:  # without an output, any number may be right
-        raise InputError(f"Router.learn: {label!r} is not a choice" + f", 0 to {width - 1}" * (width > 0))
+        allowed = f", 0 to {width - 1}" * (width > 0)
+        raise InputError(f"Router.learn: {label!r} is not the index of a choice{allowed}")
     return int(label)

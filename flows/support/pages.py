@@ -114,7 +114,7 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
     told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
     lines = [*head[:1], *told, *head[1:]]
     if boards:
-        table = verdict_table(boards, before=before)
+        table = verdict_table(boards, earlier_accuracies=before)
         lines += ["", *table.markdown(), "", table.footnote]
         for board in boards:
             lines += [f"\n{note}" for note in board.notes]

@@ -55,8 +55,7 @@ class Calls:
         self._places: Ints | None = None
         if self.kind == "answers":
             self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
-            """(T, C) the number that each of the dataset's slots has here; -1: no call has revealed it yet.
-            """
+            """(T, C) this object's number of each of the dataset's slots; -1: no call has revealed it yet."""
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -75,11 +74,11 @@ class Calls:
         return self.rounds > 0
 
     def select_documents(self, rows: Ints) -> Calls:
-        """Fresh calls for some of the documents, before any call was made; `adopt` puts them back."""
+        """New `Calls` for the documents at these positions, without any call; `adopt` merges it back."""
         return Calls(self._documents.take(rows), self.down)
 
     def adopt(self, part: Calls, rows: Ints) -> None:
-        """Counts the calls of `part`, made for the documents `rows`, and takes over its numbers of slots."""
+        """Counts the calls that `part` made for the documents `rows`, and numbers slots as `part` does."""
         self.rounds[rows], self.failed[rows] = part.rounds, part.failed
         if self._places is not None:
             assert part._places is not None
@@ -88,7 +87,8 @@ class Calls:
     def call(self, models: Bools) -> Dataset:
         """Calls these models, (T, N), or (N,) for all documents; returns the outputs of all called so far.
 
-        The others have probability 0, log-prob 0, prediction -1. Models already called are not called again.
+        Models that were not called have probability 0, log-prob 0 and prediction -1. A repeated call of a
+        model counts once.
         """
         asked = np.broadcast_to(models, self.rounds.shape)
         self.failed |= (asked & self.down).any(axis=1)
@@ -99,11 +99,11 @@ class Calls:
         return self.outputs()
 
     def call_all(self) -> Dataset:
-        """The outputs of every model."""
+        """Calls every model on every document, and returns the outputs."""
         return self.call(np.ones(len(self.models), dtype=np.bool_))
 
     def outputs(self) -> Dataset:
-        """The outputs of the models called so far, and nothing of the others."""
+        """The outputs of the models called so far; those of other models are hidden."""
         given, called = self._documents, self.called
         if called.all() and (self._places is None or self._is_as_stored()):
             return given
@@ -128,7 +128,7 @@ class Calls:
         )
 
     def stored_slots(self, slots: Ints) -> Ints:
-        """(T,) the dataset's numbers of `slots`, which are numbered as here."""
+        """(T,) the dataset's numbers of these slots, given by the numbers of this object; -1 if unknown."""
         if self._places is None:
             return slots
         own = np.take_along_axis(self._order(), np.maximum(slots, 0)[:, None], axis=1)[:, 0]
@@ -136,14 +136,14 @@ class Calls:
         return np.where(is_known, own, -1)
 
     def own_slots(self, slots: Ints) -> Ints:
-        """(T,) the numbers here of the dataset's slots; -1 for a slot that no call has revealed."""
+        """(T,) this object's numbers of the dataset's slots; -1 for a slot that no call has revealed."""
         if self._places is None:
             return slots
         own = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
         return np.where(slots >= 0, own, -1)
 
     def _order(self) -> Ints:
-        """(T, C) the dataset's slots, ordered by their numbers here; slots without a number come last."""
+        """(T, C) the dataset's slots, sorted by this object's numbers; slots without a number come last."""
         assert self._places is not None
         last = np.where(self._places >= 0, self._places, self._places.shape[1])
         return np.argsort(last, axis=1, kind="stable")
@@ -178,12 +178,13 @@ class Turn:
         self._is_over = False
 
     def answer(self, slot: int) -> None:
-        """Answers with a slot as `calls` numbers it, -1 for no answer.
+        """Answers the document with a slot as `calls` numbers it; -1 for no answer.
 
-        Raises RuntimeError if the document was already answered, or the next one has come.
+        Raises RuntimeError if the document was already answered, or the stream has yielded the next one.
         """
         if self._is_over or self._answered is not None:
-            raise RuntimeError(f"{self._name} is {'over' if self._is_over else 'answered already'}")
+            fault = "is over: the next one has come" if self._is_over else "is answered already"
+            raise RuntimeError(f"the turn of {self._name} {fault}")
         self._answered = int(self.calls.stored_slots(np.array([slot], dtype=np.int64))[0])
         self._rounds_to_answer = int(self.calls.rounds.max(initial=0))
 
@@ -194,7 +195,7 @@ class Turn:
         Raises RuntimeError before the document was answered.
         """
         if self._answered is None:
-            raise RuntimeError(f"{self._name} has no answer yet, and its label is revealed after it")
+            raise RuntimeError(f"{self._name} has no answer yet, and its label is revealed after the answer")
         return int(self.calls.own_slots(self._labels)[0])
 
     @property
@@ -206,10 +207,10 @@ class Turn:
 
     @property
     def _name(self) -> str:
-        return f"document {self.calls.doc_ids[0]} of {str(self.calls.tasks[0])!r}"
+        return f"document {self.calls.doc_ids[0]} of task {str(self.calls.tasks[0])!r}"
 
     def close(self) -> tuple[int, Ints]:
-        """The dataset's number of the answered slot, -1 without an answer; and (N,) the rounds of calls."""
+        """Ends the turn; the answered slot in the dataset's numbers, or -1, and the rounds of calls (N,)."""
         self._is_over = True
         rounds = self.calls.rounds[0]
         waited = max(self._rounds_to_answer, 1) if self._answered is not None else rounds.max(initial=0)
@@ -219,7 +220,7 @@ class Turn:
 class Stream:
     """T documents in order, for a single pass.
 
-    Nothing is known about coming documents, not even the question. A document that gets no answer in its
+    A policy sees nothing of later documents, not even the question. A document that gets no answer in its
     turn stays without one.
     """
 

@@ -1,4 +1,4 @@
-"""The warehouse's rows as tensors of one shape everywhere: documents × models × choices (T × N × C)."""
+"""A benchmark's stored answers as arrays, whose axes are documents × models × choices (T × N × C)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _ROW_FIELDS = (
 )  # fmt: skip
 
 _MIN_FAILED_DOCUMENTS = 2
-"""With fewer documents on which some model is wrong, all wrong answers may be alike by chance."""
+"""The fewest documents with a wrong model that show whether all wrong answers are the same text.
+
+On fewer, they may be the same by chance.
+"""
 
 HIDDEN_TASK = "all"
 """The task of every document where the tasks' names are hidden."""
@@ -42,7 +45,7 @@ class Dataset:
     tasks: Texts
     """(T,) task of each document."""
     doc_ids: Ints
-    """(T,) the document's row in its task's own order."""
+    """(T,) each document's number within its task."""
     probs: Floats
     """(T, N, C) softmax over a document's choices, or an answer's share of samples; 0 where the slot does not
     exist."""
@@ -58,7 +61,7 @@ class Dataset:
     is_train: Bools
     """(T,) whether the document belongs to the train split."""
     slots: tuple[tuple[str, ...], ...]
-    """The answers that the slots of each document stand for; empty for choices."""
+    """(T,) for each document, the answers that its slots stand for; empty for choices."""
     snapshot: int
     """The number of the warehouse snapshot that was read."""
     questions: tuple[str, ...] = ()
@@ -66,18 +69,16 @@ class Dataset:
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
     token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(T, N) cents per 1,000 queries as long as the document, by tokens; NaN where unknown. It is (0, 0)
-    if no token has a price."""
+    """(T, N) cents per 1,000 queries with as many tokens as this one; NaN where unknown.
+
+    The shape is (0, 0) if no token has a price.
+    """
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
     sampled: tuple[str, ...] = ()
-    """Models whose probabilities of choices are shares of sampled letters.
-
-    Many of them are 0 and have no log.
-    """
+    """Models whose probabilities of choices are shares of sampled letters, and often 0, without a log."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """(model, reason) of the models that are not in the dataset, because they did not answer every document.
-    """
+    """(model, reason) of models that are not in the dataset, because they did not answer every document."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,7 +87,7 @@ class Dataset:
     def costs(self) -> Floats:
         """(T, N) cents per 1,000 queries as long as each document; NaN where unknown.
 
-        By tokens if these have prices, else the flat price.
+        A cost is the token cost if that is known, else the model's flat price.
         """
         flat = np.broadcast_to(self.prices, self.predictions.shape)
         return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
@@ -100,7 +101,8 @@ class Dataset:
     def has_logprobs(self) -> bool:
         """Whether the scores can be log-probs, whose softmax is a distribution.
 
-        They cannot where every document's scores lie within 1 of each other, as min-max scaled scores do.
+        They cannot if each model's scores of a document always lie within 1 of each other, as min-max scaled
+        scores do.
         """
         exists = np.isfinite(self.logprobs)
         spread = self.logprobs.max(axis=2, initial=-np.inf, where=exists) - self.logprobs.min(
@@ -110,9 +112,9 @@ class Dataset:
 
     @property
     def is_only_graded(self) -> bool:
-        """Whether free answers carry no more than a grade: all wrong ones are one text, which is never right.
+        """Whether free answers are mere grades: all wrong answers are one text, which is never right.
 
-        Models then agree in grades only, which nobody sees before the label.
+        Such answers show who is right, which nobody can know before the label.
         """
         if not self.slots:
             return False
@@ -142,9 +144,9 @@ class Dataset:
         return np.where(self.labels[:, None] >= 0, given, 0.0)
 
     def rank_models(self) -> Ints:
-        """(N,) the models' positions by falling accuracy; ties: by a digest of their answers.
+        """(N,) the models' positions by falling accuracy.
 
-        So no fit depends on models' names or places.
+        A digest of their answers orders equally accurate models, so that no fit depends on names or places.
         """
         right = self.correct.sum(axis=0).tolist()
         tied = [model for model, n in enumerate(right) if right.count(n) > 1]
@@ -194,21 +196,22 @@ class Dataset:
             token_costs=self.token_costs[:, order] if self.token_costs.size else self.token_costs,
         )
 
-    def drop_answers(self, lost: Bools) -> Dataset:
-        """The dataset without the answers that `lost` marks: (T, N), or (N,) for all documents."""
-        lost = np.broadcast_to(lost, self.predictions.shape)
+    def drop_answers(self, is_lost: Bools) -> Dataset:
+        """The dataset without the answers that `is_lost` marks: (T, N), or (N,) for all documents."""
+        is_lost = np.broadcast_to(is_lost, self.predictions.shape)
         logprobs = self.logprobs
         if self.kind == "choices":
-            logprobs = np.where(lost[:, :, None] & np.isfinite(logprobs), 0.0, logprobs)
-        probs = np.where(lost[:, :, None], 0.0, self.probs)
-        return replace(self, probs=probs, logprobs=logprobs, predictions=np.where(lost, -1, self.predictions))
+            logprobs = np.where(is_lost[:, :, None] & np.isfinite(logprobs), 0.0, logprobs)
+        probs = np.where(is_lost[:, :, None], 0.0, self.probs)
+        predictions = np.where(is_lost, -1, self.predictions)
+        return replace(self, probs=probs, logprobs=logprobs, predictions=predictions)
 
     def hide_tasks(self) -> Dataset:
-        """The documents without their tasks' names, all as of one task, for methods that do not read them."""
+        """The documents with one task name for all, for methods that may not read the tasks' names."""
         return replace(self, tasks=np.full(len(self), HIDDEN_TASK))
 
     def hide_labels(self) -> Dataset:
-        """The documents as a deciding policy sees them: without labels."""
+        """The documents without labels, as a policy sees them when it decides."""
         return replace(self, labels=np.full(len(self), -1, dtype=np.int64))
 
     @property
@@ -220,7 +223,7 @@ class Dataset:
         return self.rows(~self.is_train)
 
     def split_by_task(self) -> Iterator[tuple[str, Dataset]]:
-        """(task, its documents), in order of first appearance."""
+        """Yields each task and its documents, in the order in which tasks first appear."""
         for task in dict.fromkeys(self.tasks.tolist()):
             yield task, self.rows(self.tasks == task)
 

@@ -25,9 +25,9 @@ def folds(
 ) -> Ints:
     """(T,) the fold of each document, from 0 to k - 1, drawn by the seed.
 
-    Folds differ by at most one document, or by at most one task where tasks are held out whole. By `document
-    of each task`, they also differ by at most one document of every task. Fewer documents or tasks than k
-    make as many folds. Raises InputError if there are fewer than two of them.
+    Sizes of folds differ by at most one document, or by one task if `by` is task. By `document of each task`,
+    their numbers of documents of any one task also differ by at most one. There are fewer folds if there are
+    fewer documents or tasks than k. Raises InputError for fewer than two.
     """
     names, tasks = np.unique(data.tasks, return_inverse=True)
     n, what = (len(names), "tasks") if by == "task" else (len(data), "documents")
@@ -47,6 +47,9 @@ def folds(
 
 
 def split_folds(fold: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yields, for each fold, the rows of all other folds, to fit on, and its own rows, which are held out."""
+    """Yields, for each fold, the rows of the other folds, to fit on, and the fold's rows, which are held out.
+
+    `fold` (T,): the fold of each row, from 0.
+    """
     for number in range(int(fold.max(initial=-1)) + 1):
         yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)

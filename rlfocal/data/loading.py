@@ -21,12 +21,11 @@ def load_dataset(
     models: Sequence[str] | None = None,
     swaps: Mapping[str, str] | None = None,
 ) -> Dataset:
-    """Read one benchmark, all from one snapshot of the warehouse.
+    """Reads the answers to one benchmark from one snapshot of the warehouse.
 
-    `models` restricts the pool; None takes every model that answered all documents. `swaps`: by model of the
-    pool, the one whose answers stand under its name.
-    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
-    model is left.
+    `models` restricts the pool; None takes every model that answered all documents. `swaps`: for a model of
+    the pool, another model whose answers replace its own. Raises InputError for an unknown benchmark or
+    model, for a named model that misses documents, and if no model is left.
     """
     with warehouse.hold_snapshot():
         return _read(warehouse, benchmark, models, swaps or {})
@@ -45,10 +44,10 @@ def _read(
         benchmarks = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
         raise unknown_name("benchmark", benchmark, benchmarks, "the warehouse")
     n_docs = len(docs["task"])
-    covered = _count_answers(warehouse, benchmark)
-    lacking = _explain_gaps(warehouse, benchmark, covered, n_docs)
-    names = _select_models(covered, lacking, benchmark, models, n_docs)
-    _select_models(covered, lacking, benchmark, list(swaps.values()) or None, n_docs)
+    answer_counts = _count_answers(warehouse, benchmark)
+    reasons = _explain_gaps(warehouse, benchmark, answer_counts, n_docs)
+    names = _select_models(answer_counts, reasons, benchmark, models, n_docs)
+    _select_models(answer_counts, reasons, benchmark, list(swaps.values()) or None, n_docs)
     token_costs = _read_token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
@@ -68,7 +67,7 @@ def _read(
         choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
         sampled=_find_sampled_models(warehouse, benchmark, names) if kind == "choices" else (),
-        left_out=tuple(lacking.items()) if models is None else (),
+        left_out=tuple(reasons.items()) if models is None else (),
         **answers._asdict(),
     )
 
@@ -94,7 +93,7 @@ def _find_sampled_models(warehouse: Warehouse, benchmark: str, names: tuple[str,
 
 
 def _count_answers(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
-    """By model, how many documents it answered with scores that count."""
+    """For each model, the number of documents with a usable answer."""
     counted = (
         "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
         "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
@@ -104,10 +103,10 @@ def _count_answers(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
 
 
 def _explain_gaps(
-    warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int
+    warehouse: Warehouse, benchmark: str, answer_counts: dict[str, int], n_docs: int
 ) -> dict[str, str]:
-    """By model that misses documents, the reason why."""
-    lacking = {model: n for model, n in covered.items() if n < n_docs}
+    """For each model that misses documents, the reason."""
+    lacking = {model: n for model, n in answer_counts.items() if n < n_docs}
     if not lacking:
         return {}
     rows = warehouse.rows(
@@ -128,26 +127,26 @@ def _explain_gaps(
 
 
 def _select_models(
-    covered: dict[str, int],
-    lacking: dict[str, str],
+    answer_counts: dict[str, int],
+    reasons: dict[str, str],
     benchmark: str,
-    wanted: Sequence[str] | None,
+    requested_models: Sequence[str] | None,
     n_docs: int,
 ) -> tuple[str, ...]:
-    """The models of the dataset, in alphabetical order."""
-    if wanted is not None and not wanted:
+    """The models of the dataset, in alphabetical order: the requested ones, or all that miss no document."""
+    if requested_models is not None and not requested_models:
         raise InputError(f"no model is left to answer {benchmark!r}: name at least one")
-    for name in wanted or ():
-        if name not in covered:
-            raise unknown_name("model", name, covered, f"benchmark {benchmark!r}")
-        if name in lacking:
+    for name in requested_models or ():
+        if name not in answer_counts:
+            raise unknown_name("model", name, answer_counts, f"benchmark {benchmark!r}")
+        if name in reasons:
             raise InputError(
-                f"model {name!r} {lacking[name]}; extract the rest, or leave the model out of --models"
+                f"model {name!r} {reasons[name]}; extract the rest, or leave the model out of --models"
             )
-    complete = covered.keys() - lacking.keys()
-    names = sorted(complete if wanted is None else set(wanted))
+    complete = answer_counts.keys() - reasons.keys()
+    names = sorted(complete if requested_models is None else set(requested_models))
     if not names:
-        why = "".join(f"; {model} {reason}" for model, reason in list(lacking.items())[:2])
+        why = "".join(f"; {model} {reason}" for model, reason in list(reasons.items())[:2])
         raise InputError(
             f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest{why}"
         )
@@ -168,8 +167,8 @@ def _read_prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floa
 def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Sequence[Any]]) -> Dataset:
     """The dataset at other prices.
 
-    `prices`: for each of its models, cents per 1,000 queries, per million prompt tokens and per million
-    answered tokens; None where unknown.
+    `prices`: for each model of the dataset, cents per 1,000 queries, per million prompt tokens and per
+    million answered tokens; None where unknown.
     """
     flat, prompt, answered = np.array([prices[name] for name in dataset.models], dtype=np.float64).T
     if np.isnan(prompt).all():
@@ -214,9 +213,9 @@ _NUMBERED_DOCUMENTS = """
     ),
     placed AS (SELECT unnest($models) AS model, generate_subscripts($models, 1) - 1 AS place)
 """
-"""SQL: the benchmark's documents with their rows in a Dataset, and its models with their places.
+"""SQL of two tables: documents with their rows in a Dataset, and models with their positions there.
 
-A model that stands in for several has several places.
+A model that stands in for several has several positions.
 """
 
 
@@ -311,9 +310,9 @@ class Prompt:
 
 
 def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None) -> list[Prompt]:
-    """The prompts of a benchmark in task and doc_id order, rendered for `model` where they are a chat.
+    """The prompts of a benchmark in task and doc_id order; chats are rendered for `model`.
 
-    Raises InputError where the warehouse has none: its documents were imported.
+    Raises InputError where the warehouse has no prompts, because the answers were imported.
     """
     rows = warehouse.rows(
         "SELECT p.task, p.doc_id, coalesce(p.prompt, own.prompt), p.messages, p.continuations "

@@ -55,7 +55,7 @@ class QueryOutputs:
         self.down = np.flatnonzero(is_down).tolist()
 
 
-def nothing_given(n_models: int) -> QueryOutputs:
+def make_empty_outputs(n_models: int) -> QueryOutputs:
     """The outputs of a query before any model was asked."""
     nobody = np.zeros(n_models, dtype=np.bool_)
     return QueryOutputs(
@@ -64,7 +64,7 @@ def nothing_given(n_models: int) -> QueryOutputs:
 
 
 class ObservedOutputs:
-    """The outputs for one query, laid out anew whenever more of them have come in."""
+    """The outputs for one query so far, checked and laid out as arrays at every `update`."""
 
     def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
         self._models, self._kind, self._rule = models, kind, rule
@@ -72,9 +72,9 @@ class ObservedOutputs:
         self._raw: dict[str, Output] = {}
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[QueryOutputs, bool]:
-        """Lays out all `outputs` so far; returns them, and whether those of the last call are unchanged.
+        """All `outputs` so far as arrays, and whether they only add rows to the arrays of the last call.
 
-        Raises InputError for a model or a value that cannot be used, naming it.
+        Raises InputError, which names it, for a model or a value that cannot be used.
         """
         for name in outputs:
             if name not in self._place:
@@ -101,7 +101,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
         if not scores or not all(map(math.isfinite, scores)):
             raise InputError(f"output of {name!r} is {scores}: every log-prob must be finite")
         if width and len(scores) != width:
-            raise InputError(f"output of {name!r} has {len(scores)} choices, the ones before it {width}")
+            raise InputError(f"output of {name!r} has {len(scores)} log-probs, but another has {width}")
         width = len(scores)
         rows[place[name]] = scores
     asked, is_down = _read_asked(models, outputs)

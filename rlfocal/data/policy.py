@@ -1,5 +1,4 @@
-"""The protocol of all methods: `fit` on train rows, then `decide` for each document, even where models
-fail."""
+"""The protocol of all methods, which `fit` policies on train rows, and of policies, which `decide`."""
 
 from __future__ import annotations
 
@@ -24,14 +23,13 @@ class FailingModels(NamedTuple):
     best: int
     """The position of the best model that does not fail."""
 
-    def stand_in(self, calls: Calls, answered: Answers) -> Answers:
-        """The answers (T,); that of the model `best` where all calls failed, or some failed and there is no
-        answer."""
-        lost = calls.failed & (~calls.called.any(axis=1) | (answered.slots < 0))
+    def stand_in(self, calls: Calls, answers: Answers) -> Answers:
+        """The answers (T,), replaced by those of the model `best` where a call failed and left no answer."""
+        lost = calls.failed & (~calls.called.any(axis=1) | (answers.slots < 0))
         is_best = np.arange(len(self.down)) == self.best
         slots = calls.call(lost[:, None] & is_best).predictions[:, self.best]
-        probability = None if answered.probability is None else np.where(lost, np.nan, answered.probability)
-        return Answers(np.where(lost, slots, answered.slots), probability)
+        probability = None if answers.probability is None else np.where(lost, np.nan, answers.probability)
+        return Answers(np.where(lost, slots, answers.slots), probability)
 
 
 def find_down_models(
@@ -48,27 +46,27 @@ def find_down_models(
     mask = np.array([name in down or (only is not None and name not in only) for name in models])
     if mask.all():
         raise InputError(
-            f"{what}: no model of {len(models)} is left to answer; leave one out, say {models[0]}"
+            f"{what}: no model of {len(models)} is left to answer; name fewer, for example not {models[0]}"
         )
     return mask
 
 
 def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
-    """By model A, the model B of each `A=B`, which answers under the name of A; `A=A` is left out.
+    """From texts `A=B`, a dict of A to B: model B answers in the place of model A. `A=A` is left out.
 
-    Raises InputError for other text, an unknown A, and an A that is swapped twice.
+    Raises InputError for any other text, an unknown model A, and a model A that is swapped twice.
     """
     swapped: dict[str, str] = {}
     for text in swaps:
         model, _, other = (part.strip() for part in text.partition("="))
         if not (model and other):
             raise InputError(
-                f"--swap {text!r} is not A=B: name a model of the pool, and whose answers it gives"
+                f"--swap {text!r} is not A=B: name a model A of the pool, and a model B that answers for it"
             )
         if model not in models:
             raise unknown_name("model", model, models, f"the policy's pool (--swap {text})")
         if model in swapped:
-            raise InputError(f"--swap {text}: {model!r} is swapped twice; give each model one other")
+            raise InputError(f"--swap {text}: {model!r} is swapped twice; swap each model for one other")
         swapped[model] = other
     return {model: other for model, other in swapped.items() if model != other}
 
@@ -87,9 +85,9 @@ class Decisions:
     None: one round.
     """
     probability: Floats | None = None
-    """(T,) the method's probability that its answer is right; None if it estimates none."""
+    """(T,) the method's probability that its answer is right; None if the method estimates none."""
     updates: tuple[Episode, ...] = ()
-    """What the method learned from labels while it decided: one item per update of its agents."""
+    """What the method learned from labels while it decided: an `Episode` for each update of its agents."""
 
 
 @runtime_checkable
@@ -97,13 +95,13 @@ class Policy(Protocol):
     """A fitted method, which decides on documents."""
 
     def decide(self, calls: Calls) -> Answers:
-        """Calls models and answers. It sees neither labels nor the outputs of models that it did not call."""
+        """Calls models and answers, without a look at labels or at outputs of models that it did not call."""
         ...
 
 
 @runtime_checkable
 class OmniscientPolicy(Protocol):
-    """A policy that openly reads outputs of models that it did not ask: the ceiling."""
+    """A policy that may read the outputs of models that it did not ask, such as the oracle."""
 
     def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
 
@@ -112,7 +110,7 @@ Fitted = Policy | OmniscientPolicy
 
 
 def decide(policy: Fitted, documents: Dataset, failing: FailingModels | None = None) -> Decisions:
-    """A policy's decisions on documents. `Calls` counts the calls, not the policy."""
+    """A policy's decisions on documents. With `failing`, some models are down, and another stands in."""
     if isinstance(policy, OmniscientPolicy):
         if failing is None:
             return policy.decide_seeing_all(documents)
@@ -132,10 +130,7 @@ class OnlineLearner(Protocol):
     """A policy that can keep learning during test: each label is revealed after its document's answer."""
 
     def decide_along(self, stream: Stream) -> None:
-        """Answers the documents of a stream as they come.
-
-        What the policy learns there is forgotten at the end.
-        """
+        """Answers a stream's documents as they come, and forgets at its end what labels have taught."""
         ...
 
 
@@ -150,7 +145,7 @@ class OnlineAgents(Protocol):
 
 
 def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> Decisions:
-    """A policy's decisions on documents, if each label is revealed after its document's answer."""
+    """A policy's decisions on documents, where each label is revealed after its document's answer."""
     if isinstance(policy, OnlineAgents):
         return policy.decide_online(documents)
     stream = Stream(documents)
@@ -167,7 +162,7 @@ number of models that have answered. online: both learn on a stream.
 
 
 class Episode(NamedTuple):
-    """One step of training: a pass over train, as a mean over parallel environments; or one stage."""
+    """The figures of one step of training: a pass over train by parallel environments, or one stage."""
 
     phase: str
     """The phase of training, one of `PHASES`."""
@@ -205,7 +200,7 @@ class PolicyWithFallback(Protocol):
     """A trained policy that holds simpler policies, one of which may decide in its place."""
 
     @property
-    def kept(self) -> Sequence[str]:
+    def deciding_policies(self) -> Sequence[str]:
         """The names of the policies that decide: one for each budget, and last the one without a budget.
 
         Empty: the trained policy decides.
@@ -214,11 +209,13 @@ class PolicyWithFallback(Protocol):
 
 
 def find_fallback(policy: Fitted) -> str | None:
-    """The name of the policy that decides without a budget, as in `rlfocal.methods.fallback`; None if
-    `policy` is not trained."""
+    """The name of the policy that decides without a budget, as in `rlfocal.methods.fallback`.
+
+    None if `policy` is no PolicyWithFallback.
+    """
     if not isinstance(policy, PolicyWithFallback):
         return None
-    return policy.kept[-1] if policy.kept else "learned"
+    return policy.deciding_policies[-1] if policy.deciding_policies else "learned"
 
 
 class Method(Protocol):
@@ -234,7 +231,7 @@ class Method(Protocol):
         ...
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
-        """One policy per seed, fitted on train rows alone."""
+        """Fits one policy per seed on train rows alone."""
         ...
 
 
@@ -247,17 +244,17 @@ class OwnSettings(Protocol):
         ...
 
     def with_settings(self, settings: Mapping[str, Any]) -> Method:
-        """The method with these settings."""
+        """The same method with these settings."""
         ...
 
 
 @runtime_checkable
 class RecipeOnline(Protocol):
-    """A method whose online decisions have a version of their own, apart from its fit."""
+    """A method whose decisions on a stream with labels have a recipe of their own."""
 
     @property
     def online_recipe(self) -> str:
-        """A text that changes whenever the online decisions would."""
+        """A text that changes whenever the method would decide on a stream differently than before."""
         ...
 
 
@@ -267,7 +264,7 @@ class Budget:
 
     amount: float
     unit: Literal["models", "cents"] = "models"
-    """models called, or cents per 1,000 queries"""
+    """The unit of `amount`: models called per document, or cents per 1,000 queries."""
 
     def __str__(self) -> str:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
@@ -278,7 +275,7 @@ class Budget:
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     def covers(self, pools: Bools, prices: Floats) -> Bools:
-        """(P,) whether it pays for each of the pools (P, N); false where a member's price is unknown."""
+        """(P,) whether the budget pays for each pool (P, N); false where a member's price is unknown."""
         each = np.ones(len(prices)) if self.unit == "models" else prices
         # Sums of prices are inexact in binary, and a budget may equal one of them.
         return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= self.amount + 1e-9)
@@ -308,26 +305,26 @@ class BudgetedPolicy(Protocol):
     def hold_to_budget(self, budget: Budget) -> Policy | None:
         """The policy that keeps to the budget on average over train.
 
-        None if it always asks more, or if a price is unknown.
+        None if the policy cannot ask so little, or if a price is unknown.
         """
         ...
 
 
 _RENAMED_HOOKS = {"within": "hold_to_budget", "settable": "list_settings"}
-"""Optional methods of a method's or a policy's class, by the names that they had."""
+"""Optional functions of the classes of methods and policies: the earlier name, and the present one."""
 
 
-def refuse_renamed_hooks(made: type) -> None:
-    """Raises InputError for a class with a hook by its earlier name alone: it would never be called."""
+def refuse_renamed_hooks(owner: type) -> None:
+    """Raises InputError for a class that defines an optional function by its earlier name alone."""
     for was, now in _RENAMED_HOOKS.items():
-        if callable(getattr(made, was, None)) and not hasattr(made, now):
-            raise InputError(f"{made.__name__} defines `{was}`, which is called `{now}` now; rename it")
+        if callable(getattr(owner, was, None)) and not hasattr(owner, now):
+            raise InputError(f"{owner.__name__} defines `{was}`, which is called `{now}` now; rename it")
 
 
 def least_enough(
     is_enough: Callable[[float], bool], too_little: float, enough: float, halvings: int
 ) -> float:
-    """The least bound that is enough, found by bisection in so many halvings.
+    """The bound nearest to `too_little` for which `is_enough` holds, found by bisection in `halvings` steps.
 
     The bound lies between `too_little` and `enough`, neither of which is tried. `enough` may be the smaller
     number.

@@ -34,8 +34,7 @@ TFIDF = "tfidf"
 ENCODING_DIMENSIONS = 128
 _MAX_TERMS = 50_000
 MIN_CACHED_TEXTS = 64
-"""From so many texts on, their vectors are kept on disk: methods run in processes of their own and ask for
-the same texts."""
+"""The fewest texts whose vectors are cached on disk, because methods in other processes need the same."""
 
 
 class Encoder(Protocol):
@@ -62,7 +61,7 @@ class Tfidf:
     vectorizer: TfidfVectorizer | None
     """The fitted vectorizer; None if train has no word."""
     directions: Floats | None
-    """(terms, D) stored contiguously, so that encoding one text is fast; None if train is too small."""
+    """(terms, D) the principal directions, stored contiguously for speed; None if train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:
@@ -99,13 +98,13 @@ class SentenceEncoder:
     """The loaded sentence_transformers.SentenceTransformer."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        vectors = self._keep(texts) if len(texts) >= MIN_CACHED_TEXTS else self._encode(texts)
+        vectors = self._encode_once(texts) if len(texts) >= MIN_CACHED_TEXTS else self._encode(texts)
         return scale_to_unit(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
 
     def _encode(self, texts: Sequence[str]) -> Any:
         return self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
 
-    def _keep(self, texts: Sequence[str]) -> Any:
+    def _encode_once(self, texts: Sequence[str]) -> Any:
         """The texts' vectors from the cache on disk. The first process computes them, while others wait."""
         name = sha256((self._identity + json.dumps(list(texts))).encode()).hexdigest()
         file = cache_folder() / f"{name}.npy"
@@ -154,16 +153,16 @@ def _load(name: str) -> SentenceEncoder:
 
 
 def scale_to_unit(vectors: Floats) -> Floats:
-    """(T, D) the vectors (T, D) at length 1; 0 stays 0."""
+    """(T, D) the vectors (T, D) scaled to length 1; a zero vector stays as it is."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Floats = vectors / np.maximum(lengths, 1e-12)
     return scaled
 
 
 TEXT_RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-"""Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents.
+"""Ridge penalties to choose from, on weights of unit-length text features.
 
-The first, infinite one leaves the text out.
+The loss beside them is a cross-entropy summed over documents. The infinite penalty leaves the text out.
 """
 RIDGE_FOLDS = 5
 _MIN_LABELLED_DOCUMENTS = 20
@@ -171,15 +170,15 @@ _MIN_LABELLED_DOCUMENTS = 20
 
 
 def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
-    """(T,) the questions; empty ones where the data hold no text."""
+    """(T,) the texts of the questions; each is empty where the data hold no questions."""
     return documents.questions or ("",) * len(documents)
 
 
 def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[float]]) -> float:
     """The penalty of TEXT_RIDGES with the least cross-validated loss on n documents; ties: the strongest.
 
-    `held_out_losses(fitted, held)` takes positions. It yields, for each penalty in turn, the cross-entropy
-    summed over `held` after a fit to `fitted`. Weaker penalties are tried as long as they help. With too few
+    `held_out_losses(fit_rows, held_out_rows)` yields, for each penalty in turn, the cross-entropy summed over
+    `held_out_rows` after a fit to `fit_rows`. Weaker penalties are tried as long as they help. With too few
     documents, the text is left out.
     """
     if n < _MIN_LABELLED_DOCUMENTS:

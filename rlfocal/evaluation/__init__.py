@@ -53,8 +53,8 @@ class EvaluationRequest:
     at_once: options.AtOnce = 1
     target_errors: options.TargetErrors = None
     beside: Sequence[str] | None = None
-    """Methods of other packages to run beside rlfocal's usual ones; None: all of other packages that are
-    usual."""
+    """Methods of other packages to run beside rlfocal's usual ones; None: all that those packages call usual.
+    """
     on_progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """A request for the agents of one of RL-Focal's methods. The fields are parameters of `train`."""
+    """A request to train the agents of one of RL-Focal's methods; the fields are parameters of `train`."""
 
     benchmark: options.Benchmark
     method: options.Trained = RL_FOCAL[0]

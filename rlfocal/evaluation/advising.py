@@ -1,6 +1,6 @@
-"""Advice on a pool: its best team for a budget, which model could go, and which would help.
+"""Advice on a pool: its best team for a budget, which model it could do without, and which would help.
 
-A team is a few models whose soft vote answers. It is cheap and stands for RL-Focal, which would have to be
+A team is a few models whose soft vote answers. Such teams stand for RL-Focal, because it would have to be
 trained anew for each question. Teams are chosen on train documents and measured on test documents.
 """
 
@@ -25,7 +25,7 @@ from rlfocal.statistics.votes import soft_vote
 MAX_TEAM_SIZE = 6
 """The most models in a team."""
 MAX_TEAMS = 5_000
-"""The most teams that are tried: with many models, only smaller teams are."""
+"""The most teams that are tried; with many models, only the smaller sizes of teams are."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Advice:
     """The best team under one condition, and the team that it is compared with."""
 
     about: str
-    """The budget, or the model, of the condition."""
+    """The budget, or the name of the model, that the advice is about."""
     team: SoftVoteTeam
     difference: Difference | None
-    """The test accuracy minus the other team's; None if the two teams are the same."""
+    """The test accuracy of `team` minus the other team's; None if the two teams are the same."""
 
 
 class Teams:
@@ -77,12 +77,15 @@ class Teams:
         self.accuracies = self.train_accuracies(self.pools)
 
     def train_accuracies(self, pools: Bools) -> Floats:
-        """(P,) the accuracy of teams (P, N) on train documents."""
+        """(P,) the accuracy of each team of `pools` (P, N) on train documents."""
         return np.array([self._mark_right(self.train, pool).mean() for pool in pools])
 
-    def choose_best(self, allowed: Bools) -> Bools | None:
-        """(N,) the best of the allowed teams (P,) on train; ties: the smaller; None if there is none."""
-        return self.pools[np.where(allowed, self.accuracies, -1.0).argmax()] if allowed.any() else None
+    def choose_best(self, is_allowed: Bools) -> Bools | None:
+        """(N,) the team with the best train accuracy where `is_allowed` (P,); ties: the smaller.
+
+        None if no team is allowed.
+        """
+        return self.pools[np.where(is_allowed, self.accuracies, -1.0).argmax()] if is_allowed.any() else None
 
     @property
     def winner(self) -> Bools:
@@ -97,17 +100,17 @@ class Teams:
         test, _, error = mean_over_seeds([float(right.mean())], len(right))
         return SoftVoteTeam(names, number_or_none(float(cost)), train, test, error)
 
-    def difference(self, pool: Bools, other: Bools) -> Difference:
-        """One team's accuracy minus another's, on test documents."""
+    def difference(self, pool: Bools, other_pool: Bools) -> Difference:
+        """The accuracy of the team `pool` (N,) minus that of `other_pool`, on test documents."""
         hits, other_hits = (
-            self._mark_right(self.test, team)[None].astype(np.float64) for team in (pool, other)
+            self._mark_right(self.test, team)[None].astype(np.float64) for team in (pool, other_pool)
         )
         return paired_difference(hits, other_hits)
 
-    def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
-        """The team `pool` beside the team `other`."""
-        same = bool((pool == other).all())
-        return Advice(about, self.team(pool), None if same else self.difference(pool, other))
+    def advice(self, about: str, pool: Bools, other_pool: Bools) -> Advice:
+        """Advice to ask the team `pool` (N,), compared with the team `other_pool`."""
+        same = bool((pool == other_pool).all())
+        return Advice(about, self.team(pool), None if same else self.difference(pool, other_pool))
 
     @staticmethod
     def _mark_right(documents: Dataset, pool: Bools) -> Bools:
@@ -116,7 +119,7 @@ class Teams:
 
 
 def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:
-    """The ceiling of a pool on test documents. Raises InputError for a model that has not answered."""
+    """The ceiling of a pool on test documents. Raises InputError for a model without all answers."""
     for name in models:
         _check_answered(data, name)
     members = np.array([data.models.index(name) for name in sorted(set(models))])
@@ -126,7 +129,7 @@ def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:
-    """The best team within each budget, beside the single model that is best on train.
+    """The best team within each budget, compared with the single model that is best on train.
 
     Raises InputError for a budget that pays for no model.
     """
@@ -144,7 +147,10 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
 
 
 def advise_drop(teams: Teams) -> tuple[Advice, ...]:
-    """For each model, the best team without it beside the best team of all; the smallest loss comes first."""
+    """For each model, the best team without it, compared with the best of all teams.
+
+    The model whose loss costs least comes first.
+    """
     best, advice = teams.winner, []
     for model in np.flatnonzero(teams.pools.any(axis=0)):
         without = teams.choose_best(~teams.pools[:, model])
@@ -154,9 +160,9 @@ def advise_drop(teams: Teams) -> tuple[Advice, ...]:
 
 
 def advise_add(teams: Teams) -> tuple[Advice, ...]:
-    """For each model outside the pool, the best team with it beside the best without; the largest gain first.
+    """For each model outside the pool, the best team with it, compared with the best team without it.
 
-    Where no team with the model beats the best team on train, the team stays as it is.
+    The largest gain comes first. If no team with the model is better on train, the best team stays as it is.
     """
     best, advice = teams.winner, []
     for model in np.flatnonzero(~teams.pools.any(axis=0)):

@@ -1,5 +1,4 @@
-"""Finds documents whose label is probably wrong, by the models' answers, and what that means for the
-models."""
+"""Finds documents whose label is probably wrong, and estimates the models' accuracies on right labels."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Suspect:
     likeliest: str
     """The answer that is most probably right, other than the label."""
     said: dict[str, int]
-    """By answer, how many models gave it, the most frequent first."""
+    """For each answer, the number of models that gave it; the most frequent answer comes first."""
     question: str
     choices: tuple[str, ...]
 
@@ -70,7 +69,8 @@ class TaskAudit:
     n: int
     expected: float
     order: str | None
-    """The order of the choices that the labels seem to follow, if it is not the right one; None if it is."""
+    """A clause on how the task's labels are shifted or permuted as a whole; None if they do not seem to be.
+    """
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ class LabelAudit:
         return replace(self, suspects=kept)
 
     def sentences(self) -> list[str]:
-        """Sentences on how many labels are wrong, the tasks to check first, and what it means for the
-        models."""
+        """Sentences on how many labels are wrong, tasks to check first, and how right labels rank models."""
         share, named = percent(self.expected / self.n, 1), count_noun(len(self.suspects), "document")
         wrong = f"{self.expected:.0f} of {self.n:,} labels are wrong in expectation ({share} %)"
         lines = [f"{self.benchmark}: {wrong}; {named} named."]
@@ -128,7 +127,7 @@ class LabelAudit:
         ]
 
     def table(self, rows: int | None = None, *, with_texts: bool = True) -> Table:
-        """The table of the first suspects."""
+        """The table of the first `rows` suspects; None: all of them."""
         texts = ("models say", "kind", *(("question",) if with_texts else ()))
         title = f"Labels of {self.benchmark} that are probably wrong"
         numbers = ("document", "wrong %", "label", "rather")
@@ -177,8 +176,7 @@ _SUSPECT_COLUMNS = (
 
 
 def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> LabelAudit:
-    """For each label of a benchmark, the probability that it is wrong, by the answers of these models (all by
-    default).
+    """Estimates for each label of a benchmark how likely it is wrong, from answers of `models`, or of all.
 
     Raises InputError for an unknown benchmark or model, for fewer than MIN_AUDIT_DOCUMENTS documents, and for
     answers that are only graded.
@@ -219,7 +217,7 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
 
 
 def _read_witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
-    """(T, M, C) evidence, (T, C) which slots exist, and (T,) labels, of documents as the models see them.
+    """(T, N, C) each model's evidence for each slot, (T, C) which slots exist, and (T,) labels.
 
     Free answers have one more slot, which stands for every answer that no model gave.
     """

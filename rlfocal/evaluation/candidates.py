@@ -1,5 +1,4 @@
-"""Evaluates one method on one benchmark: its settings are given or searched, it is fitted, decides, and is
-stored."""
+"""Evaluates one method on one benchmark: searches settings if asked to, fits, decides and stores."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ TUNING_FOLDER = "tuning"
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
-    """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
+    """Fits one method on train rows, decides on test rows and stores the runs that are not yet stored.
 
-    Returns the run ids, one per budget and seed, and those of them that were missing.
+    Returns the ids of all runs, one per budget and seed, and of the runs that were made now.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
     run_ids = [run.run_id for run in candidate.runs(setup)]
@@ -73,17 +72,17 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
-    """The runs that are neither stored nor ruled out by their budget; all of them if `force` is set."""
+    """The candidate's runs that are neither stored nor ruled out by their budget.
+
+    All its runs if the request has `force`.
+    """
     held = set() if setup.request.force else stored_runs(setup)
     return [run for run in candidate.runs(setup) if run.run_id not in held]
 
 
 @contextmanager
 def _name_package(method: str) -> Iterator[None]:
-    """Raises RunError, which names the package, for any error of another package's method.
-
-    An InputError stays as it is.
-    """
+    """Turns errors in another package's method, except InputError, into a RunError that names the package."""
     try:
         yield
     except InputError:
@@ -96,7 +95,7 @@ def _name_package(method: str) -> Iterator[None]:
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:
-    """The method of this name with the requested settings."""
+    """The candidate of this method with the requested settings, and a search of the others if requested."""
     about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
 
     def make(settings: Mapping[str, Any]) -> Method:
@@ -113,8 +112,8 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
     if not (setup.request.tune and space):
         return candidate
 
-    def make_trial(chosen: Mapping[str, Any]) -> Method:
-        return make_method(name, MethodArguments(settings={**settings, **chosen}))
+    def make_trial(trial_settings: Mapping[str, Any]) -> Method:
+        return make_method(name, MethodArguments(settings={**settings, **trial_settings}))
 
     def run_search() -> tuple[Method, Mapping[str, Any]]:
         search = Search(
@@ -125,7 +124,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
             setup.request.per,
             setup.request.protocol,
             whole_tasks=holds_out_tasks(setup.dataset),
-            fixed=settings,
+            fixed_settings=settings,
             tasks=candidate.reads_task,
         )
         folder, tell = setup.warehouse.location.studies / TUNING_FOLDER, setup.request.on_progress

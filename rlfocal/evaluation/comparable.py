@@ -30,9 +30,9 @@ class BoardKey(NamedTuple):
     per: str
     split: str
     reads_task: bool
-    """Whether its methods read the tasks' names."""
+    """Whether the board's methods read the tasks' names."""
     trials: int
-    """The number of trials by which settings were tuned; 0: none."""
+    """The number of trials in which each method's settings were tuned; 0 without tuning."""
     other_pool: tuple[str, ...]
     """The pool, if it is not the benchmark's widest; else empty."""
 
@@ -44,19 +44,19 @@ class BoardKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedRun(Evaluation):
-    """The row of one evaluated (method, seed) over all documents."""
+    """The figures over all documents of one run: a method that was evaluated with one seed."""
 
     tasks: tuple[float, ...]
     """The accuracy on each task."""
     trials: int
     """The number of trials in which the settings were chosen; 0 if they were given."""
     is_current: bool
-    """Whether no newer run has replaced it."""
+    """Whether no newer run has replaced this one."""
     is_stale: bool
-    """Whether labels that it read were corrected since."""
+    """Whether labels that the run read were corrected later."""
 
     def board(self, widest_pools: Mapping[str, Sequence[str]]) -> BoardKey:
-        """The key of the run's board. `widest_pools`: by benchmark, its widest pool."""
+        """The key of the run's board. `widest_pools`: for each benchmark, its widest pool."""
         is_widest = self.models == widest_pools.get(self.benchmark, self.models)
         other_pool = () if is_widest else tuple(self.models)
         kind = self.benchmark, self.protocol, self.per, self.split
@@ -68,9 +68,9 @@ class ComparableRuns:
     """The runs of one board."""
 
     methods: dict[str, list[EvaluatedRun]]
-    """By method, its runs on the newest run's data, in the order of their seeds."""
-    left_out: tuple[EvaluatedRun, ...]
-    """The newest runs of each (method, seed) that was evaluated on other data only."""
+    """For each method, its runs on the data of the board's newest run, in the order of their seeds."""
+    excluded_runs: tuple[EvaluatedRun, ...]
+    """The newest run of each (method, seed) that was evaluated on other data only."""
     removed_models: tuple[str, ...]
     """Models of the pool whose answers are no longer in the warehouse.
 
@@ -103,28 +103,27 @@ class ComparableRuns:
 
 
 def comparable_runs(
-    warehouse: Warehouse, wanted: Collection[str] | None = None
+    warehouse: Warehouse, run_ids: Collection[str] | None = None
 ) -> dict[BoardKey, ComparableRuns]:
-    """The runs of every board of `evaluations`, without studies and budgets; `wanted`: only the boards of
-    these run ids.
+    """The runs of every board of `evaluations`, without studies and budgets; `run_ids`: only of their boards.
 
-    A board has one pool, and the data of its newest run. The widest pool of a benchmark has the benchmark's
-    main board. Others have boards of their own, unless a newer board has all their models. So have tuned
-    methods, beside the methods without settings to tune. A board of wanted runs is on their data, with all
-    other current runs on these data. It has no other run of a wanted method.
+    A board compares runs with one pool, on the data of its newest run. The widest pool has a benchmark's main
+    board. Any other pool has its own board, unless a newer board has all its models. Tuned methods also have
+    their own boards, with the methods that have no settings to tune. A board of given runs is on their data.
+    It also has the other current runs on these data, except those of the same methods.
     """
     standing = dict(warehouse.rows(script("queries/standing_pools")))
     present: dict[str, set[str]] = defaultdict(set)
     for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
         present[benchmark].add(model)
-    every = _read_runs(warehouse, wanted)
-    if wanted is None:
+    every = _read_runs(warehouse, run_ids)
+    if run_ids is None:
         return {
             key: _group_runs(runs, outgrown, present[key.benchmark])
             for key, (runs, outgrown) in _group_boards(every, standing).items()
         }
-    own = [run for run in every if run.run_id in wanted]
-    beside = [run for run in every if run.run_id not in wanted and run.is_current]
+    own = [run for run in every if run.run_id in run_ids]
+    beside = [run for run in every if run.run_id not in run_ids and run.is_current]
     return {
         key: _group_runs(_add_other_runs(runs, beside, key, standing), (), present[key.benchmark])
         for key, (runs, _) in _group_boards(own, standing).items()
@@ -132,20 +131,20 @@ def comparable_runs(
 
 
 def _add_other_runs(
-    own: Sequence[EvaluatedRun],
-    others: Sequence[EvaluatedRun],
+    given_runs: Sequence[EvaluatedRun],
+    other_runs: Sequence[EvaluatedRun],
     key: BoardKey,
     widest_pools: Mapping[str, Sequence[str]],
 ) -> list[EvaluatedRun]:
-    """The wanted runs of a board, the newest last, after the other runs that belong on it."""
-    methods = {run.method for run in own}
-    data = own[-1].data
-    same = (run for run in others if run.data == data and run.method not in methods)
-    return [*(run for run in same if _belongs(run, key, widest_pools)), *own]
+    """The given runs of a board, the newest last, after the other runs that belong on the same board."""
+    methods = {run.method for run in given_runs}
+    data = given_runs[-1].data
+    same = (run for run in other_runs if run.data == data and run.method not in methods)
+    return [*(run for run in same if _belongs(run, key, widest_pools)), *given_runs]
 
 
 def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a run belongs on a board: as its own, as a reference beside it, or without settings to tune."""
+    """Whether a run belongs on a board, to which references and methods without settings are added."""
     own = run.board(widest_pools)
     reads = key.reads_task if run.method in find_methods("reference") else own.reads_task
     trials = own.trials if _has_space(run.method) else key.trials
@@ -154,11 +153,11 @@ def _belongs(run: EvaluatedRun, key: BoardKey, widest_pools: Mapping[str, Sequen
 
 
 def _group_boards(
-    every: Sequence[EvaluatedRun], widest_pools: Mapping[str, Sequence[str]]
+    all_runs: Sequence[EvaluatedRun], widest_pools: Mapping[str, Sequence[str]]
 ) -> dict[BoardKey, tuple[list[EvaluatedRun], list[EvaluatedRun]]]:
-    """By board, its runs, and the runs of smaller pools that the board replaces."""
+    """For each board, its runs, and the runs with smaller pools that the board replaces."""
     boards: dict[BoardKey, list[EvaluatedRun]] = defaultdict(list)
-    for run in every:
+    for run in all_runs:
         boards[run.board(widest_pools)].append(run)
     # A reference stands beside those that do not read tasks, too.
     for key in [key for key in boards if key.reads_task]:
@@ -197,7 +196,7 @@ def _add_fixed_methods(
 
 
 def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> bool:
-    """Whether an untuned board only has methods that a tuned one has, too."""
+    """Whether a board without tuning has only methods that a board with tuning shows, too."""
     has_tuned = any(other.trials and other._replace(trials=0) == key for other in boards)
     return not key.trials and has_tuned and not any(_has_space(run.method) for run in boards[key])
 
@@ -208,14 +207,14 @@ def _has_space(method: str) -> bool:
     return entry is not None and bool(entry.space)
 
 
-def _read_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[EvaluatedRun]:
-    """The runs, the newest last.
+def _read_runs(warehouse: Warehouse, run_ids: Collection[str] | None) -> list[EvaluatedRun]:
+    """All runs outside studies, the newest last.
 
-    Wanted runs count as current, even if newer ones exist or they are in studies.
+    The runs of `run_ids` are among them even if in studies, and count as current even if newer ones exist.
     """
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in warehouse.query(script("queries/runs")).to_pylist():
-        if row["study"] is None or (wanted is not None and row["run_id"] in wanted):
+        if row["study"] is None or (run_ids is not None and row["run_id"] in run_ids):
             by_run[row["run_id"]].append(row)
     runs = []
     for rows in by_run.values():
@@ -227,7 +226,7 @@ def _read_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Eva
             "trials": int(settings.pop(TRIALS_KEY, 0)),
             "settings": settings,
             "tasks": tuple(row["accuracy"] for row in rows if row["task"] != "*"),
-            "is_current": pooled["is_current"] or (wanted is not None and pooled["run_id"] in wanted),
+            "is_current": pooled["is_current"] or (run_ids is not None and pooled["run_id"] in run_ids),
             "is_stale": pooled["stale"],
         }
         runs.append(EvaluatedRun(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))

@@ -61,7 +61,7 @@ class Verdicts:
     """Sentences on the highest possible accuracy, one a benchmark."""
     table: Table
     remarks: tuple[str, ...]
-    """Sentences on methods that the table shows."""
+    """Sentences on answers of the table's methods that no asked model gave."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -74,33 +74,30 @@ class Verdicts:
         return vars(self) | {"conclusions": conclusions, "table": self.table.to_json()}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """The verdicts that `to_json` wrote; its lists become tuples again."""
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The verdicts from the values that `to_json` returned, as JSON reads them."""
         conclusions = (
             Conclusion(**of | {"caveats": tuple(of["caveats"]), "notes": tuple(of["notes"])})
-            for of in stored["conclusions"]
+            for of in values["conclusions"]
         )
-        table = Table.from_json(stored["table"])
-        return cls(tuple(conclusions), tuple(stored["ceilings"]), table, tuple(stored["remarks"]))
+        table = Table.from_json(values["table"])
+        return cls(tuple(conclusions), tuple(values["ceilings"]), table, tuple(values["remarks"]))
 
 
-def summarise(boards: Sequence[Board], named: Collection[str] = ()) -> Verdicts:
-    """The verdicts of boards; their tables also show the methods in `named`."""
+def summarise(boards: Sequence[Board], methods: Collection[str] = ()) -> Verdicts:
+    """The verdicts of boards; the table also shows these methods."""
     ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
-    remarks = (unnamed_sentence(board, named) for board in boards)
+    remarks = (unnamed_sentence(board, methods) for board in boards)
     return Verdicts(
         tuple(map(conclude, boards)),
         tuple(filter(None, dict.fromkeys(ceilings))),
-        verdict_table(boards, named),
+        verdict_table(boards, methods),
         tuple(filter(None, remarks)),
     )
 
 
 def conclude(board: Board) -> Conclusion:
-    """The conclusion of a board, from all that the warehouse holds of it.
-
-    It compares the most accurate of RL-Focal's methods with the most accurate other method.
-    """
+    """The conclusion of a board: the most accurate of RL-Focal's methods, compared with the best rival."""
     ours, rival = best_of_ours(board), board.rival
     case, sentence = _conclude(ours, rival, board)
     return Conclusion(title(board), case, sentence, tuple(_list_caveats(ours, rival, board)), board.notes)
@@ -148,7 +145,7 @@ def _find_case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Cas
 
 
 def _name_answerer(row: LeaderboardRow, board: Board) -> str:
-    """A method in a reader's words: the best single model, or all models together."""
+    """A method in words: `the best single model` or `all 12 models together` for example, else its name."""
     known = {"best_single": "the best single model", BY_TASK: "the best single model of each task"}
     if row.method in known:
         return known[row.method]
@@ -166,9 +163,9 @@ def _describe_price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
     return f"at {_portion(calls, 'calls')}" + ("" if paid is None else f" and {_portion(paid, 'cost')}")
 
 
-def _divide(one: float | None, other: float | None) -> float | None:
+def _divide(numerator: float | None, denominator: float | None) -> float | None:
     """The ratio of two figures; None where either is unknown or the second is 0."""
-    return one / other if one is not None and other else None
+    return numerator / denominator if numerator is not None and denominator else None
 
 
 def _portion(share: float, unit: str) -> str:
@@ -189,7 +186,7 @@ def _say_what_decides(board: Board) -> str:
 
 
 def _round_up(n: int) -> int:
-    """A number of documents, rounded up to two digits.
+    """A number of documents, rounded up to two significant digits.
 
     >>> _round_up(7), _round_up(1901)
     (7, 2000)

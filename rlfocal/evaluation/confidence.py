@@ -31,22 +31,22 @@ class HeldOutDecisions(NamedTuple):
     right: Bools
     """(T,) whether each held-out answer is right"""
     part: Ints
-    """(T,) the number of the policy that decided each document"""
-    has_own: bool
-    """Whether the score is a probability that the method itself gives."""
+    """(T,) the fold of each document; the policy that decided it was fitted on the other folds"""
+    is_probability: bool
+    """Whether the scores are probabilities that the method itself gives."""
 
     def calibrate(self, scores: Floats) -> Floats:
-        """(K,) probabilities for scores; NaN where there are too few held-out answers.
+        """(K,) the probability for each of these scores (K,); NaN if there are too few held-out answers.
 
-        The method's own probabilities stay as they are. Others come from isotonic regression on the held-out
-        answers.
+        Probabilities of the method itself stay as they are. For other scores, isotonic regression on the
+        held-out answers gives them.
         """
-        return scores if self.has_own else _fit_isotonic(self.score, self.right, scores)
+        return scores if self.is_probability else _fit_isotonic(self.score, self.right, scores)
 
     def choose_threshold(self, target: float) -> Promise:
         """The threshold that promises an error of at most `target`, from the held-out probabilities."""
         probability = self.score
-        if not self.has_own:
+        if not self.is_probability:
             probability = np.full(len(self.score), np.nan)
             for number in range(CALIBRATION_FOLDS):
                 own, others = self.part == number, self.part != number
@@ -64,10 +64,9 @@ def hold_out(
     tasks: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[Budget | None, HeldOutDecisions]:
-    """By budget, the decisions of one seed on the train rows (T,), by policies fitted on two thirds of each
-    group.
+    """For each budget, one seed's decisions on train rows (T,), each by a policy that did not see the row.
 
-    `on_progress` is called with the finished share.
+    Each policy is fitted on two thirds of a group. `on_progress` is called with the finished share.
     """
     train = hide_names(dataset, groups, tasks=tasks).train
     of_budget = {
@@ -94,7 +93,7 @@ def hold_out(
                 held_out.score[out] = estimate_confidence(decided, documents)
                 held_out.right[out] = documents.is_right(decided.predictions)
                 held_out.part[out] = fold
-                of_budget[budget] = held_out._replace(has_own=decided.probability is not None)
+                of_budget[budget] = held_out._replace(is_probability=decided.probability is not None)
             if on_progress is not None:
                 on_progress((number + (fold + 1) / CALIBRATION_FOLDS) / len(groups))
     return of_budget
@@ -115,8 +114,7 @@ class Probabilities:
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
         answers: Dataset | None = None,
     ) -> Decisions:  # fmt: skip
-        """The decisions of one seed's policies on the test rows, or on those of other `answers`, with
-        probabilities.
+        """Adds probabilities to one seed's decisions on the test rows of the dataset, or of `answers`.
 
         Decisions of policies that see all outputs stay as they are.
         """
@@ -133,24 +131,25 @@ class Probabilities:
         return replace(decisions, probability=probability)
 
 
-def estimate_confidence(decided: Decisions, documents: Dataset) -> Floats:
-    """(T,) a policy's own probability of its answers, else the mean probability that the asked models give
-    them.
+def estimate_confidence(decisions: Decisions, documents: Dataset) -> Floats:
+    """(T,) a policy's own probability of its answers, or else the mean of the asked models' probabilities.
 
-    0 where it asks no model; NaN without an answer.
+    The mean is 0 where no model was asked. Documents without an answer get NaN.
     """
-    if decided.probability is not None:
-        return np.where(decided.predictions >= 0, decided.probability, np.nan)
-    slots = np.maximum(decided.predictions, 0)[:, None, None]
+    if decisions.probability is not None:
+        return np.where(decisions.predictions >= 0, decisions.probability, np.nan)
+    slots = np.maximum(decisions.predictions, 0)[:, None, None]
     given = np.take_along_axis(documents.probs, slots, axis=2)[:, :, 0]
-    n_asked = decided.pools.sum(axis=1)
-    mean = np.where(decided.pools, given, 0.0).sum(axis=1) / np.maximum(n_asked, 1)
-    return np.where(decided.predictions >= 0, mean, np.nan)
+    n_asked = decisions.pools.sum(axis=1)
+    mean = np.where(decisions.pools, given, 0.0).sum(axis=1) / np.maximum(n_asked, 1)
+    return np.where(decisions.predictions >= 0, mean, np.nan)
 
 
 def _fit_isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
-    """(K,) the isotonic regression of `right` on `score` (T,), at `scores` (K,); NaN where these are, or
-    everywhere if fewer than MIN_HELD_OUT_ANSWERS of `score` are known."""
+    """(K,) the isotonic regression of `right` on `score` (T,), at `scores` (K,); NaN where those are NaN.
+
+    All are NaN if fewer than MIN_HELD_OUT_ANSWERS of `score` are known.
+    """
     # scikit-learn takes a second to import.
     from sklearn.isotonic import IsotonicRegression
 

@@ -1,7 +1,6 @@
-"""Explains trained agents on test rows: which models they ask and believe, what each is worth, where they
-stop.
+"""Explains trained agents on test rows: the models that they ask and believe, and when they stop asking.
 
-Shares are fractions. Torch is only imported to explain anew: the report reads stored explanations.
+Shares are fractions. Torch is imported only for a new explanation, as the report reads stored ones.
 """
 
 from __future__ import annotations
@@ -39,12 +38,14 @@ if TYPE_CHECKING:
 EXPLAINED_METHODS = TRAINED_METHODS
 """The methods whose agents can be explained."""
 NO_LOSS_MARGIN = 0.01
-"""A model can be dropped without loss if both intervals lie above the negative of this: for accuracy, and for
-the log score in nats."""
-MIN_CHANCE = 1e-3
-"""The lowest probability in a log score.
+"""A model can be dropped without loss if neither accuracy nor the log score (nats) may fall by more.
 
-If no asked model gave the right answer it would be 0, whose logarithm would dominate everything else.
+The lower ends of both 95 % intervals are compared with the negative of this number.
+"""
+MIN_CHANCE = 1e-3
+"""The lowest probability of the right answer in a log score.
+
+It would be 0 if no asked model gave that answer, and one such logarithm would dominate all others.
 """
 
 
@@ -59,7 +60,8 @@ class Belief:
     followed: float
     """The share of disputed documents on which Fusion gives the model's answer; 0 if there are none."""
     votes: float
-    """The mean share of asked models that give the model's answer on these: how often a random vote would."""
+    """On disputed documents, the mean share of the asked models with an answer that give this model's answer.
+    """
     pull: float | None
     """How much the model's outputs raise the logit of Fusion's answer above the other slots', in nats.
 
@@ -68,8 +70,10 @@ class Belief:
 
     @property
     def weight(self) -> float:
-        """How much Fusion believes the model: the sum of pulls or, without pulls, the answers it followed
-        beyond what votes explain."""
+        """How much Fusion believes the model: the sum of its pulls over documents.
+
+        Without pulls: on how many more disputed documents it was followed than votes alone explain.
+        """
         return self.disputed * (self.followed - self.votes) if self.pull is None else self.asked * self.pull
 
 
@@ -88,10 +92,9 @@ class ModelUse:
     belief: Belief | None
     """How Fusion weighs the model; None if it is never asked."""
     accuracy_without: Interval
-    """The gain (+) or loss (−) in accuracy of the same frozen agents without the model, with the 95 %
-    interval."""
+    """The gain (+) or loss (−) in accuracy of the same frozen agents without the model: 95 % interval."""
     log_score_without: Interval
-    """The difference in ln(probability of the right answer) of the same agents without the model."""
+    """The gain or loss in ln(probability of the right answer) of these agents without the model, in nats."""
 
     @property
     def is_free(self) -> bool:
@@ -108,7 +111,7 @@ class DocumentGroup:
     accuracy: float
     mean_pool_size: float
     beliefs: tuple[tuple[str, Belief], ...]
-    """(model, belief) of the models asked about these documents, the most believed first."""
+    """(model, belief) of the models that were asked about these documents, the most believed first."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,9 @@ class Explanation:
     models: tuple[ModelUse, ...]
     """The models by how often they are asked; ties: the earlier round first."""
     tasks: tuple[DocumentGroup, ...]
-    """The groups of documents by task, in the order of their names."""
+    """A group of documents for each task, in the order of the tasks' names."""
     stops: tuple[DocumentGroup, ...]
-    """The groups of documents by the number of models asked, in rising order."""
+    """A group of documents for each number of models asked, in rising order."""
     deciding: tuple[tuple[str, int], ...] = ()
     """(policy that decides, number of fits), the most frequent first; empty in explanations of earlier
     versions"""
@@ -155,10 +158,10 @@ def explain(
 ) -> Explanation:
     """Explains one seed's agents: which models they ask, believe and could drop, and where they stop.
 
-    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and `rlfocal
-    evaluate`; without a checkpoint for these rows they are trained now. The explanation is stored beside the
-    warehouse, and the report shows it. Raises InputError for another method, an unknown benchmark or model,
-    and for data without test rows.
+    The agents decide on stored outputs of the split's test rows, and learn nothing there. They are those of
+    `rlfocal train` and `rlfocal evaluate`, or are trained now if there is no checkpoint for these rows. The
+    explanation is stored beside the warehouse, and the report shows it. Raises InputError for another method,
+    an unknown benchmark or model, and for data without test rows.
     """
     refuse_gone(f"method {method}")
     if method not in EXPLAINED_METHODS:
@@ -209,12 +212,12 @@ class ExplanationData:
     rounds: Ints
     """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
     slots: Ints
-    """(1 + N, T) the answered slots, numbered as in the dataset, -1 for none: with all models, then without
-    each"""
+    """(1 + N, T) the answered slots in the dataset's numbers, -1 for none; first with all models, then with
+    each one missing"""
     chance: Floats
-    """(1 + N, T) the probability of the right answer; 0 where no asked model gave it"""
+    """(1 + N, T) the agents' probability of the right answer, in the order of `slots`"""
     pulls: Floats | None
-    """(T, N) the pulls of the models, as in `FusionAttribution`"""
+    """(T, N) the pulls of the models, as in `FusionAttribution`; None if Fusion's logits are no sum"""
 
     @property
     def right(self) -> Bools:
@@ -265,86 +268,85 @@ def observe(
 
 
 def _find_chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Floats:
-    """(T,) the probability of the right slots, by the agents' distribution over the slots that `calls`
-    has."""
+    """(T,) the agents' probability of the right slot, 0 where `calls` has no such slot."""
     distribution, slots = account.distribution, calls.own_slots(documents.labels)
     is_there = (slots >= 0) & (slots < distribution.shape[1])
     held = np.take_along_axis(distribution, np.where(is_there, slots, 0)[:, None], axis=1)[:, 0]
     return np.where(is_there, held, 0.0)
 
 
-def summarise(seen: ExplanationData, **about: Any) -> Explanation:
-    """The explanation of the decisions `seen`; `about`: its fields that do not follow from them."""
-    sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
-    _, times = np.unique(seen.pools, axis=0, return_counts=True)
-    models = [measure_model_use(seen, model) for model in range(len(seen.test.models))]
+def summarise(data: ExplanationData, **about: Any) -> Explanation:
+    """The explanation of agents' decisions; `about`: the fields of Explanation that `data` does not give."""
+    sizes, tasks = data.pools.sum(axis=1), data.test.tasks
+    _, times = np.unique(data.pools, axis=0, return_counts=True)
+    models = [measure_model_use(data, model) for model in range(len(data.test.models))]
     return Explanation(
         **about,
-        benchmark=seen.test.benchmark,
-        n=len(seen.test),
-        accuracy=float(seen.right.mean()),
+        benchmark=data.test.benchmark,
+        n=len(data.test),
+        accuracy=float(data.right.mean()),
         mean_pool_size=float(sizes.mean()),
         models=tuple(sorted(models, key=lambda m: (-m.asked, m.mean_round, -m.train_accuracy))),
-        tasks=tuple(group(seen, name, tasks == name) for name in sorted(set(tasks.tolist()))),
-        stops=tuple(group(seen, str(size), sizes == size) for size in np.unique(sizes).tolist()),
+        tasks=tuple(make_group(data, name, tasks == name) for name in sorted(set(tasks.tolist()))),
+        stops=tuple(make_group(data, str(size), sizes == size) for size in np.unique(sizes).tolist()),
         n_pools=len(times),
-        commonest_pool=float(times.max() / len(seen.test)),
+        commonest_pool=float(times.max() / len(data.test)),
     )
 
 
-def measure_model_use(seen: ExplanationData, model: int) -> ModelUse:
+def measure_model_use(data: ExplanationData, model: int) -> ModelUse:
     """How the agents use the model at this position, and how they perform without it, paired by document."""
-    rounds, asked = seen.rounds[:, model], seen.pools[:, model]
-    right = seen.test.is_right(seen.slots[1 + model]).astype(np.float64) - seen.right
-    score = log_score(seen.chance[1 + model]) - log_score(seen.chance[0])
+    rounds, asked = data.rounds[:, model], data.pools[:, model]
+    right = data.test.is_right(data.slots[1 + model]).astype(np.float64) - data.right
+    score = log_score(data.chance[1 + model]) - log_score(data.chance[0])
     return ModelUse(
-        seen.test.models[model],
-        float(seen.train_accuracy[model]),
-        float(seen.test.correct[:, model].mean()),
+        data.test.models[model],
+        float(data.train_accuracy[model]),
+        float(data.test.correct[:, model].mean()),
         float(asked.mean()),
         float(rounds[asked].mean()) if asked.any() else 0.0,
-        belief(seen, model, np.ones(len(seen.test), dtype=np.bool_)),
+        measure_belief(data, model, np.ones(len(data.test), dtype=np.bool_)),
         _mean_with_interval(right),
         _mean_with_interval(score),
     )
 
 
-def group(seen: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
-    """The agents' decisions on some documents (T,), as a group."""
-    beliefs = [(model, belief(seen, place, rows)) for place, model in enumerate(seen.test.models)]
+def make_group(data: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
+    """The figures of the agents' decisions on the documents where the mask `rows` (T,) is true."""
+    beliefs = [(model, measure_belief(data, place, rows)) for place, model in enumerate(data.test.models)]
     asked = [(model, belief_in) for model, belief_in in beliefs if belief_in is not None]
     return DocumentGroup(
         name,
         int(rows.sum()),
-        float(seen.right[rows].mean()),
-        float(seen.pools[rows].sum(axis=1).mean()),
+        float(data.right[rows].mean()),
+        float(data.pools[rows].sum(axis=1).mean()),
         tuple(sorted(asked, key=lambda item: -item[1].weight)),
     )
 
 
-def belief(seen: ExplanationData, model: int, rows: Bools) -> Belief | None:
-    """How much Fusion believes one model, on some documents (T,); None if it is not asked on any of them."""
-    asked = seen.pools[:, model] & rows
+def measure_belief(data: ExplanationData, model: int, rows: Bools) -> Belief | None:
+    """How much Fusion believes a model on the documents `rows` (T,); None if it is asked on none of them."""
+    asked = data.pools[:, model] & rows
     if not asked.any():
         return None
-    predictions = seen.test.predictions
+    predictions = data.test.predictions
     own = predictions[:, model]
-    answered = seen.pools & (predictions >= 0)
+    answered = data.pools & (predictions >= 0)
     agree = (answered & (predictions == own[:, None])).sum(axis=1)
     disputed = asked & (own >= 0) & (agree < answered.sum(axis=1))
-    followed = (seen.slots[0] == own)[disputed]
+    followed = (data.slots[0] == own)[disputed]
     votes = (agree / np.maximum(answered.sum(axis=1), 1))[disputed]
     return Belief(
         int(asked.sum()),
         int(disputed.sum()),
         float(followed.mean()) if disputed.any() else 0.0,
         float(votes.mean()) if disputed.any() else 0.0,
-        None if seen.pulls is None else float(seen.pulls[asked, model].mean()),
+        None if data.pulls is None else float(data.pulls[asked, model].mean()),
     )
 
 
 def log_score(chance: Floats) -> Floats:
-    """(T,) ln of the probability of the right answer."""
+    """(T,) ln of the probability `chance` (T,) of the right answer, which counts as MIN_CHANCE at least."""
     return np.asarray(np.log(np.maximum(chance, MIN_CHANCE)))
 
 

@@ -38,7 +38,7 @@ from warehouse import Warehouse
 
 
 def hold_to_budget(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
-    """Each group's policy held to the budget; None if one cannot keep to it."""
+    """Each group's policy, held to the budget; None if one of the policies cannot keep to the budget."""
     if budget is None:
         return list(policies)
     held = [
@@ -49,7 +49,7 @@ def hold_to_budget(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fi
 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
-    """Lets only one process fit a method on these rows, while others that want the same wait."""
+    """A lock that lets only one process fit a method on these rows, while others that would fit it wait."""
     about = [setup.dataset.benchmark, method, settings, setup.request.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
@@ -81,9 +81,9 @@ def decide_groups(
 ) -> Decisions:
     """The decisions of each group's policy on the group's test rows, in the order of the test rows.
 
-    Online, policies that can learn do so from every label after its answer. The others stay as they are, and
-    see documents without labels. Only the oracle reads labels. `tasks`: as for `fit_groups`. `failing`: the
-    models that fail, under the frozen protocol.
+    Under the protocol online, policies that can learn do so from each label after its answer. All others but
+    the oracle see documents without labels. `tasks`: whether the method sees the tasks' names. `failing`:
+    the models that fail, under the protocol frozen.
     """
     test = hide_names(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
@@ -117,7 +117,7 @@ class TrainingReport:
     deciding: tuple[str, ...]
     """For each checkpoint, the policy that decides without a budget.
 
-    It is the learned one, or a simpler one that the learned one was not ahead of on held-out train documents.
+    It is `learned`, or a simpler policy if the learned one was not ahead of that on held-out train documents.
     """
 
     def __str__(self) -> str:
@@ -142,16 +142,16 @@ def train(
 ) -> TrainingReport:
     """Trains the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
 
-    `rlfocal train --help` describes the parameters; `force` trains again what is trained already.
-    `rl_focal+task`: the agents of `rl_focal` that read the tasks' names, which are hidden from all others.
-    With `tensorboard`, each checkpoint gets a folder of its name beside it that TensorBoard reads. Raises
-    InputError for another method, and as `evaluate` does.
+    `rlfocal train --help` describes the parameters; `force` trains existing checkpoints again. The agents of
+    `rl_focal+task` read the tasks' names, which are hidden from those of other methods. With `tensorboard`,
+    each checkpoint gets a folder of its name beside it that TensorBoard reads. Raises InputError for another
+    method, and as `evaluate` does.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     own = method.removesuffix(PLUS_TASK)
     reads_task = own != method
     if reads_task and entry_of(own).with_task == "fitted per task":
-        raise InputError(f"{method} has agents of their own for each task: train {own} with --per task")
+        raise InputError(f"{method} has separate agents for each task: train {own} with --per task")
     request = EvaluationRequest(benchmark, per=per, force=force, on_progress=on_progress)
     setup = Setup(warehouse, dataset, request)
     store = replace(setup.store, event_files=tensorboard)

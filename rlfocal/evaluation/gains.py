@@ -1,4 +1,4 @@
-"""Measured gains of `rl_focal` over the best single model, looked up for pools similar to one."""
+"""Stored gains of `rl_focal` over the best single model, to look up what similar pools gained."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ class Room(NamedTuple):
 
 
 def room(correct: Bools) -> Room:
-    """The possible gain of a pool, from which models are right on which documents (T, N)."""
+    """The possible gain of a pool. `correct` (T, N): which models are right on which documents."""
     alone = correct.mean(axis=0)
     best = float(alone.max())
     return Room(float(correct.any(axis=1).mean()) - best, best - float(np.median(alone)))
 
 
 class MeasuredGain(NamedTuple):
-    """The mean measured gain in accuracy over several pools with a similar ceiling, at one number of
-    labels."""
+    """The mean gain in accuracy over several pools with similar ceilings, at one number of labels."""
 
     labels: int
     low_ceiling: float
@@ -43,7 +42,7 @@ class MeasuredGain(NamedTuple):
     """The mean, and the ends of its 95 % interval over pools, as fractions."""
 
     def sentence(self, here: Room, n_labels: int) -> str:
-        """A sentence on this gain for a pool with `n_labels` train documents."""
+        """A sentence on this gain, for a reader whose pool has the room `here` and `n_labels` labels."""
         low, high = (percent(share, 0) for share in (self.low_ceiling, self.high_ceiling))
         return (
             f"Some model is right {percent(here.ceiling, 0)} points more often than the best model is, and "
@@ -54,7 +53,7 @@ class MeasuredGain(NamedTuple):
 
 
 def measured_gains() -> list[MeasuredGain]:
-    """All measured gains, as `make tables` wrote them."""
+    """All measured gains, from the file that `make tables` writes."""
     text = (resources.files("rlfocal.evaluation") / "gains.json").read_text("utf-8")
     return [MeasuredGain._make((*row[:4], tuple(row[4]))) for row in json.loads(text)]
 

@@ -36,7 +36,8 @@ Methods that read the tasks' names are compared with its `+task` form.
 """
 FLOOR_METHOD = "constant_choice"
 OMNISCIENT_METHODS = (CEILING_METHOD, "rl_focal_released")
-"""Methods that read outputs of models that they did not ask: the ceiling, and one of earlier versions."""
+"""Methods that read outputs of models that they did not ask: the oracle, and a method of an earlier version.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,32 +57,34 @@ class LeaderboardRow:
     against_baseline: Difference | None
     """Paired difference to the board's baseline; None for the baseline, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
-    """The paired differences of RL-Focal's other methods to this one; empty where `_is_compared` is false."""
+    """The paired differences of RL-Focal's other methods to this one; empty where none is shown."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
     """The mean rounds of calls that a document waits for; None if a run did not count them."""
     is_tuned: bool
-    """Whether its settings were searched for."""
+    """Whether the method's settings were tuned."""
     settings: Mapping[str, Any]
-    """The settings that the search chose; empty: the defaults."""
+    """The settings that differ from the method's defaults."""
     deciding: tuple[tuple[str, int], ...] = ()
     """(policy that decides, number of fits), the most frequent first; empty for methods that are not trained,
     and for runs of earlier versions."""
     n_pools: tuple[int, ...] = ()
     """The number of different pools that each run asked; empty for runs of earlier versions."""
     commonest_pool: float | None = None
-    """The share of documents on which a run asked its most frequent pool, as a mean over runs; None if one
-    did not count it."""
+    """The share of documents on which a run asked its most frequent pool, as a mean over runs.
+
+    None if a run did not count it.
+    """
     unnamed: float = 0.0
-    """The share of documents that got an answer which no asked model gave."""
+    """The share of documents whose answer came from none of the asked models."""
     unnamed_right: float | None = None
-    """The share of answers by no asked model that are right; None if there are none."""
+    """The share of these answers that are right; None if there are no such answers."""
 
     @property
     def chosen(self) -> str:
-        """The searched settings in words, for a tuned board."""
+        """The method's tuned settings as text, for a board of tuned methods."""
         if not self.is_tuned:
             return "no settings to tune"
         return ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items())) or "the defaults"
@@ -93,20 +96,18 @@ class LeaderboardRow:
 
     @property
     def has_one_seed(self) -> bool:
-        """Whether a seed changes the method and only one was run; its intervals then leave out training
-        luck."""
+        """Whether the method depends on a seed but only one was run, so that intervals lack training luck."""
         return len(self.runs) == 1 and self.runs[0].seed is not None
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """What the method's choices depend on; empty also for a method that is no longer registered."""
+        """What the method's choice of models depends on; also empty for a method that is not registered."""
         return reads_of(self.method)
 
 
 @dataclass(frozen=True)
 class SingleModel:
-    """The accuracy of one model of the pool alone on the same test documents, by its answers in the warehouse
-    now."""
+    """The accuracy of one model alone on a board's test documents, by its present answers."""
 
     model: str
     n: int
@@ -114,7 +115,7 @@ class SingleModel:
     stderr_docs: float
     cost: float | None
     tasks: tuple[tuple[str, int, float], ...]
-    """(task, documents, accuracy)."""
+    """(task, number of documents, accuracy)."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,12 @@ class Board:
     per: str
     split: str
     reads_task: bool
-    """Whether its methods read a task's name within one fit.
+    """Whether the board's methods read the tasks' names.
 
-    No board mixes them with others, apart from the reference best_single+task.
+    They share no board with methods that do not, apart from the reference best_single+task.
     """
     trials: int
-    """The number of trials by which each method's settings were chosen on folds of train; 0: none."""
+    """The number of trials in which each method's settings were tuned on folds of train; 0 without tuning."""
     other_pool: tuple[str, ...]
     """The pool, if it is not the benchmark's widest; else empty."""
     n: int
@@ -146,17 +147,17 @@ class Board:
     """The models that answered all n documents, by falling accuracy."""
     notes: tuple[str, ...]
     missing: tuple[str, ...] = ()
-    """Usual methods that were not evaluated on the board's data; the best rival may be among them."""
+    """Usual methods that were not evaluated on the board's data; one may be better than the best rival."""
     n_none_right: int | None = None
     """The number of test documents on which no model of the pool is right; None if some answers were
     deleted."""
     split_note: str | None = None
     """A sentence on how train and test documents differ, where chance does not explain it; else None."""
     n_to_decide: int | None = None
-    """The number of test documents that would decide between the best of RL-Focal's methods and the best
-    rival, however they differ.
+    """The number of test documents that would show how the best of RL-Focal's methods and the best rival
+    compare, whatever their difference.
 
-    None without both, and where differences between seeds alone are too large.
+    None if either is missing, and where seeds alone differ too much.
     """
 
     @property
@@ -188,11 +189,11 @@ class Board:
 
     @cached_property
     def rival(self) -> LeaderboardRow | None:
-        """The most accurate of the other methods: chosen on the test documents, so favoured by the choice.
+        """The most accurate rival of RL-Focal's methods on the test documents, which favours it.
 
-        It is none that reads the tasks' names where others may not, and a constant answer only if nothing
-        ties with it. Constant pools count once: with the size that their family chooses on train, if it was
-        evaluated.
+        It reads the tasks' names only if the board's methods do. A constant answer is the rival only if no
+        other method ties with it. Of a family of constant pools, only the pool of the size chosen on train
+        counts, if that was evaluated.
         """
         every = {s.method for s in self.rows}
         sized = {f"{name}:" for name in find_methods("constant_pool") if name in every}
@@ -217,9 +218,9 @@ def leaderboard(
 ) -> list[Board]:
     """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`.
 
-    `runs`: only the boards of these, with all other current runs on their data. Methods that read the tasks'
-    names have a board of their own. A board compares runs on equal data only: those of its newest run.
-    Methods and seeds that were evaluated on other data are left out; a note says so.
+    `runs`: only the boards of these run ids, with all other current runs on their data. Methods that read the
+    tasks' names have a separate board. A board compares only runs on the data of its newest run. A note names
+    methods that were evaluated on other data only.
     """
     comparable = comparable_boards(warehouse, benchmarks, runs)
     return [make_board(warehouse, key, of_key) for key, of_key in comparable.items()]
@@ -244,7 +245,7 @@ def comparable_boards(
 
 
 def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) -> Board:
-    """The board of comparable runs."""
+    """Makes the board that compares these runs."""
     ids = [run.run_id for runs in comparable.methods.values() for run in runs]
     hits = correct_by_document(warehouse, key.benchmark, ids)
     correct = {
@@ -252,8 +253,8 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
     }
 
     @cache
-    def difference(method: str, other: str) -> Difference | None:
-        return _measure_difference(correct[method], correct[other])
+    def difference(method: str, other_method: str) -> Difference | None:
+        return _measure_difference(correct[method], correct[other_method])
 
     ours = [name for name in comparable.methods if is_ours(name)]
     unnamed = {} if comparable.removed_models else _count_unnamed_answers(warehouse, ids)
@@ -292,13 +293,12 @@ def is_ours(method: str) -> bool:
 
 
 def _is_rival(method: str) -> bool:
-    """Whether RL-Focal's methods are compared with this method. They are also rivals of each other."""
+    """Whether this can be the best rival of RL-Focal's methods. Controls beside `rl_focal` cannot."""
     return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START_METHOD, TEAM_LOG_LINEAR)
 
 
 def _is_compared(method: str) -> bool:
-    """Whether a difference of RL-Focal's methods to this one is shown: for rivals, and for controls beside
-    `rl_focal`."""
+    """Whether boards show differences of RL-Focal's methods to this one, a rival or a control."""
     return method not in (*OMNISCIENT_METHODS, *WITHOUT_TEXTS) and not method.startswith(SINGLE_PREFIX)
 
 
@@ -335,7 +335,7 @@ def _make_row(
 
 
 def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -> dict[str, Floats]:
-    """By run, whether it was right on each document (T,): 1 right, 0 wrong, NaN where it did not decide.
+    """For each run, (T,) whether it was right: 1 right, 0 wrong, NaN where it did not decide.
 
     The documents are those that some run decided, by task and number.
     """
@@ -350,14 +350,13 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
 
 
 def _measure_difference(hits: Floats, other_hits: Floats) -> Difference | None:
-    """The difference of two methods (seeds × documents) on the documents that all seeds decided; None if
-    there are none."""
+    """The difference of two methods' hits (seeds, T) on documents that all seeds decided; None if none is."""
     decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
     return paired_difference(hits[:, decided], other_hits[:, decided]) if decided.any() else None
 
 
 def _count_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
-    """The board's `n_to_decide`; `correct`: by method, seeds × documents."""
+    """The board's `n_to_decide`; `correct`: for each method, its hits (seeds, T)."""
     ours, rival = best_of_ours(board), board.rival
     if ours is None or rival is None:
         return None
@@ -368,7 +367,7 @@ def _count_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
 
 
 def _count_unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
-    """By run, the number of its answers that no asked model gave, and how many of them are right."""
+    """For each run, the number of its answers that no asked model gave, and of the right ones among them."""
     counted = warehouse.rows("SELECT run_id, n_unnamed, n_unnamed_right FROM unnamed_answers(?)", [runs])
     return {run: (n, n_right) for run, n, n_right in counted}
 

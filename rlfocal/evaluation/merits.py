@@ -42,7 +42,7 @@ from warehouse.scripts import script
 
 @dataclass(frozen=True)
 class BudgetResult:
-    """The results of one method within one budget, averaged over its seeds."""
+    """The results of one method within one budget, as means over its seeds."""
 
     budget: str
     """The budget as text, as `Budget.parse` reads it."""
@@ -70,7 +70,7 @@ class BudgetCurve:
 
 
 def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]:
-    """The curves of a board's methods, the most accurate at their best budget first."""
+    """The curves of a board's methods; the method with the best accuracy at any budget comes first."""
     about = {
         "models": list(board.models),
         "benchmark": board.benchmark,
@@ -110,24 +110,22 @@ class TaskMean:
 
     n_tasks: int
     by_documents: Interval
-    """The mean over these tasks, with the interval if documents within each task vary."""
+    """The mean over these tasks; its interval is for other documents of the same tasks."""
     by_tasks: Interval
-    """The mean over tasks like these, with the interval if whole tasks vary."""
+    """The same mean; its interval is for other tasks of the same kind."""
     above_by_documents: Difference | None
-    """The paired difference to best_single over documents; None for best_single itself, and where it is not
-    on the board."""
+    """The paired difference to the board's baseline, over documents; None for the baseline and without it."""
     above_by_tasks: Difference | None
 
 
 @dataclass(frozen=True)
 class Merits:
-    """The figures of merit of one method on one board; NaN where one is undefined or lacks a price, a budget
-    or a rival."""
+    """The figures of merit of one method on one board; NaN for a figure that the data do not give."""
 
     method: str
     accuracy: float
     gain: float
-    """Accuracy / accuracy of best_single - 1; its mean over data sets is PerfGain."""
+    """Accuracy / accuracy of the baseline - 1; its mean over data sets is PerfGain."""
     cost_save: float
     gap_to_oracle: float
     pareto_distance: float
@@ -144,15 +142,15 @@ class Merits:
     """The risk and coverage if only the likeliest answers are given; None if the method gives no
     probability."""
     p_best_single: float
-    """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
+    """The p-value of the paired difference to the baseline, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
-    """The p-values of the differences to each of RL-Focal's methods."""
+    """For each of RL-Focal's methods, the p-value of its difference to this one, also by Holm's method."""
     over_tasks: TaskMean | None
     """The method's mean over tasks; None if the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
-    """The figures of merit of all methods of the board in its order, without the ceiling."""
+    """The figures of merit of a board's methods, in the board's order, without the oracle."""
     rivals = [s for s in board.rows if s.method != CEILING_METHOD]
     by_name = {s.method: s for s in board.rows}
     baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING_METHOD)
@@ -220,9 +218,9 @@ def _adjust_p_values(
 
 
 def _rate_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str, float]:
-    """By method, the distance to the front of all methods and single models.
+    """For each method, the distance to the Pareto front of all methods and single models.
 
-    Those that cost nothing are left out, because 0 has no logarithm.
+    Methods and models that cost nothing are left out, because 0 has no logarithm.
     """
     points = {s.method: (s.cost, s.accuracy) for s in rivals if s.cost}
     points |= {f"single:{s.model}": (s.cost, s.accuracy) for s in board.singles if s.cost}
@@ -235,8 +233,7 @@ def _rate_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str,
 def _rate_calibration(
     warehouse: Warehouse, rows: Sequence[LeaderboardRow]
 ) -> dict[str, tuple[float, float, SelectiveFigures | None]]:
-    """By method, ECE, Brier score and selective figures over all seeds' answers; without methods that give no
-    probability."""
+    """For each method with probabilities, ECE, Brier score and selective figures over all seeds' answers."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in rows}
     by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
     by_method: dict[str, tuple[float, float, SelectiveFigures | None]] = {}
@@ -249,8 +246,7 @@ def _rate_calibration(
 
 
 def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tuple[Floats, Bools]]:
-    """By run, the probability of its answer to each document (T,), NaN where it has none, and whether it is
-    right."""
+    """For each run, (T,) its answers' probabilities, NaN where unknown, and (T,) whether they are right."""
     table = warehouse.query(script("queries/probabilities"), [list(runs)])
     owner = table["run_id"].to_numpy()
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
@@ -262,7 +258,7 @@ def _cost(row: LeaderboardRow) -> float:
 
 
 def average_over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
-    """By method, its mean over tasks, from documents that all its seeds decided; empty for a single task."""
+    """For each method, its mean over tasks, from documents that all its seeds decided; empty for one task."""
     runs = {s.method: [run.run_id for run in s.runs] for s in board.rows}
     every = [run for of_method in runs.values() for run in of_method]
     about = (board.benchmark, every)
@@ -279,13 +275,13 @@ def average_over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskM
     }
 
 
-def _make_task_mean(own: Hits, baseline: Hits | None, tasks: Tasks) -> TaskMean:
-    decided = ~np.isnan(own).any(axis=0)
-    hits, of = own[:, decided], tasks[decided]
+def _make_task_mean(all_hits: Hits, baseline: Hits | None, tasks: Tasks) -> TaskMean:
+    decided = ~np.isnan(all_hits).any(axis=0)
+    hits, of = all_hits[:, decided], tasks[decided]
     shared = decided if baseline is None else decided & ~np.isnan(baseline).any(axis=0)
     above: list[Difference | None] = [None, None]
     if baseline is not None and shared.any():
-        pair = own[:, shared], baseline[:, shared], tasks[shared]
+        pair = all_hits[:, shared], baseline[:, shared], tasks[shared]
         above = [paired_over_tasks(*pair, whole=whole) for whole in (False, True)]
     return TaskMean(
         len(np.unique(of)),

@@ -1,4 +1,4 @@
-"""Notes for readers of a board: what it leaves out, what is stale, whether its pool guesses."""
+"""Notes on a board: omitted methods and models, stale runs, and a pool no better than guessing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def find_answering_models(warehouse: Warehouse, benchmark: str) -> set[str]:
 def query_models(
     warehouse: Warehouse, query: str, benchmark: str, models: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query on a benchmark ($1) and models ($2); cached, because the boards of a benchmark
-    share them."""
+    """The rows of the SQL script `query` for a benchmark and models, cached for the benchmark's boards."""
     return _query_models_at(warehouse, warehouse.snapshot(), query, benchmark, tuple(models))
 
 
@@ -42,18 +41,17 @@ def _query_models_at(
 
 
 MIN_COMPARED_DOCUMENTS = 30
-"""The fewest documents for a note that models guess."""
+"""The fewest documents for a note that the pool is near guessing."""
 COMPARISON_LEVEL = 0.025
-"""The one-sided level of a comparison: that of the lower end of a 95 % interval."""
+"""The level of the one-sided test of whether a model is better than guessing."""
 
 
 def notes(
     warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Sentences that a reader of the board should know: what it leaves out, what is stale, whether its pool
-    guesses.
+    """Sentences on what a board omits, on stale runs, and on data that limit its comparisons.
 
-    `missing`: the usual methods that were never evaluated on its data.
+    `missing`: the usual methods that were never evaluated on the board's data.
     """
     every = [
         note_pool(key),
@@ -70,18 +68,18 @@ def notes(
 
 
 def note_ties(warehouse: Warehouse, benchmark: str) -> str | None:
-    """A sentence that names the models whose likeliest choices tie; None if few do."""
+    """A sentence on models whose likeliest choices often tie; None if there are none."""
     return " ".join(tied_models(warehouse, benchmark)) or None
 
 
 def note_pool(key: BoardKey) -> str | None:
-    """A sentence that names the board's models, where they are not the benchmark's widest pool."""
+    """A sentence that names the board's models; None if they are the benchmark's widest pool."""
     pool = key.other_pool
     return f"{key.benchmark}: this board is of {len(pool)} models: {', '.join(pool)}." if pool else None
 
 
 def note_gone(runs: ComparableRuns) -> str | None:
-    """A sentence that names models whose answers were removed, and what the board lacks; None if none was."""
+    """Sentences on models whose answers were removed, and on figures that the board then lacks, or None."""
     if not runs.removed_models:
         return None
     return (
@@ -91,9 +89,8 @@ def note_gone(runs: ComparableRuns) -> str | None:
 
 
 def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
-    """A sentence that names methods which read labels corrected since, and the command that runs them
-    again.
-    """
+    """Sentences that name stale runs, which read labels that were corrected later, and the command to repeat
+    them; None if there are none."""
     stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
     if not stale:
         return None
@@ -102,17 +99,16 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
-    """A sentence that names methods which the board lacks, and the command that adds them; None if there are
-    none.
+    """Sentences that name methods evaluated on other data only, and the command that adds them to the board.
 
-    Methods that can no longer run are not listed: their model was removed, or they need choices.
+    None if there are none. Methods that can no longer run on the benchmark are not named.
     """
     benchmark = key.benchmark
     present = find_answering_models(warehouse, benchmark)
     out = {SINGLE_PREFIX + model for model in _list_single_models(runs) - present}
     kind = kind_of(warehouse, benchmark)
     out |= {name for name, entry in entries().items() if kind not in entry.kinds}
-    left_out = [run for run in runs.left_out if run.method not in out]
+    left_out = [run for run in runs.excluded_runs if run.method not in out]
     if not left_out:
         return None
     missing = ", ".join(sorted({run.method for run in left_out}))
@@ -122,7 +118,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> 
 
 
 def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> tuple[str, ...]:
-    """The usual rivals that were not evaluated on the board's data: a run was cut off, or never started.
+    """The usual methods that were not evaluated on the board's data, because a run broke off or never began.
 
     The usual methods are those that `rlfocal evaluate` runs by default, as far as data and pool admit them,
     without other packages' methods. Boards of methods that read the tasks' names have no usual ones.
@@ -153,9 +149,7 @@ def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -
 def note_missing(
     warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str]
 ) -> str | None:
-    """A sentence that names usual methods never evaluated on the board's data, and the command; None if all
-    were.
-    """
+    """A sentence that names the `missing` usual methods and the command to evaluate them; None if empty."""
     if not missing:
         return None
     told = f"Not evaluated, though usual: {', '.join(missing)}"
@@ -172,8 +166,8 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
 
 
 def _list_single_models(runs: ComparableRuns) -> set[str]:
-    """The models whose methods `single:<model>` the board has."""
-    named = {*runs.methods, *(run.method for run in runs.left_out)}
+    """The models whose `single:<model>` is on the board, or was evaluated on other data."""
+    named = {*runs.methods, *(run.method for run in runs.excluded_runs)}
     return {name.removeprefix(SINGLE_PREFIX) for name in named if name.startswith(SINGLE_PREFIX)}
 
 
@@ -182,14 +176,14 @@ def _write_command(
     key: BoardKey,
     runs: ComparableRuns,
     methods: Sequence[str],
-    again: Sequence[EvaluatedRun],
+    runs_to_repeat: Sequence[EvaluatedRun],
 ) -> str:
-    """The command that runs methods (the usual ones by default) with the seeds of `again`, on the board's
-    pool."""
+    """The command that evaluates methods, by default the usual ones, on the board's pool and for as many
+    seeds as `runs_to_repeat` have."""
     command = ["rlfocal", "evaluate", "--benchmark", key.benchmark]
     command += ["--methods", ",".join(methods)] if methods else []
     command += ["--protocol", key.protocol] if key.protocol != "frozen" else []
-    seeds = [run.seed for run in again if run.seed is not None]
+    seeds = [run.seed for run in runs_to_repeat if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", key.per] if key.per != "benchmark" else []
     command += ["--split", key.split] if key.split != GIVEN_ROWS else []
@@ -201,7 +195,7 @@ def _write_command(
 
 
 def complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
-    """The models that answered all documents; they are evaluated unless others are named."""
+    """The models that answered all documents of a benchmark, which are the default pool."""
     rows = warehouse.rows(script("queries/complete_models"), (benchmark, benchmark))
     return {model for (model,) in rows}
 
@@ -226,7 +220,7 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
 
 def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> str | None:
-    """A sentence if answers are only graded, so that fusing them reads grades; else None."""
+    """A sentence if answers are only graded, so that comparing them shows who is right; else None."""
     if query_models(warehouse, "only_graded", benchmark, models) != [(True,)]:
         return None
     return (
@@ -238,7 +232,7 @@ def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> 
 def note_split(
     warehouse: Warehouse, benchmark: str, models: Sequence[str], split: str, run: str
 ) -> str | None:
-    """How the train and test documents of a run differ, where chance does not explain it; else None.
+    """A sentence on how a run's train and test documents differ, if chance does not explain it; else None.
 
     `split` is the value of `evaluations.split`. For a split that holds out tasks, a difference in tasks is
     not mentioned.

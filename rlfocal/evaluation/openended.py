@@ -1,7 +1,7 @@
 """Open-ended questions: no choice is right, but every model's answer has a score (paper, appendix D).
 
-A Decider sends each document of a stream to one model, by past rewards. Unlike the appendix's, it learns from
-the scores of all models on a train document, not only of the sampled ones.
+A Decider sends each document of a stream to one model, by past rewards. Unlike in the appendix, the Decider
+learns from the scores of all models on a train document, not only of the sampled model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REQUIRED_COLUMNS = ("task", "doc_id", "model", "score")
 HIDDEN_SIZES, LEARNING_RATE, MAX_NORM = (100, 100), 1e-3, 10.0
 """The sizes of a Decider's hidden layers, its learning rate, and the largest norm of a gradient."""
 N_EPISODES, UPDATE_EVERY = 25, 10
-"""The number of passes over the stream, and of documents between two updates, drawn without replacement."""
+"""The number of passes over the stream, and of documents in each update."""
 _DOCUMENTS_QUERY = """
 SELECT
   list(score ORDER BY model),
@@ -60,11 +60,11 @@ class ScoreTable:
 
 
 def read_scores(path: str | Path) -> ScoreTable:
-    """Reads a Parquet, CSV or JSONL file with a row per document and model: COLUMN_TYPES, `split` optional.
+    """Reads a Parquet, CSV or JSONL file with a row per document and model, and the columns of COLUMN_TYPES.
 
-    The stream is the order in which documents first appear. If a task has no splits, its first 80 % are
-    train. Raises InputError with row and reason if a row is wrong. It also does if a model misses a document,
-    there are fewer than two models, or a split is empty.
+    The stream is the order in which documents first appear. Without the column `split`, the first 80 % of
+    each task are train. Raises InputError with row and reason for a faulty row or a missing score. It also
+    does for fewer than two models and an empty split.
     """
     path = Path(path)
     with closing(duckdb.connect()) as scratch:
@@ -76,7 +76,7 @@ def read_scores(path: str | Path) -> ScoreTable:
         raise InputError(f"{path}, row {fault[0]}: {fault[1]}")
     models = tuple(model for (model,) in named)
     if len(models) < 2:
-        raise InputError(f"{path} has scores of {len(models)} models; a choice needs two")
+        raise InputError(f"{path} has scores of {len(models)} model(s); a Decider chooses among at least two")
     is_train = np.array([train for _, train in rows], dtype=np.bool_)
     if is_train.all() or not is_train.any():
         lacking = "test" if is_train.all() else "train"
@@ -97,10 +97,10 @@ class OpenEndedDecider:
 
     @torch.no_grad()
     def choose(self, scores: Floats) -> Ints:
-        """(S, T) the model to which each seed routes a document, the likeliest one; parameters do not change.
+        """(S, T) the model to which each seed's Decider routes each document: the one it finds likeliest.
 
         `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
-        current model, and all earlier scores are average.
+        current model, and all earlier scores count as average.
         """
         seen = _make_observations(_standardise(scores, self.mean, self.deviation))
         return np.stack([_follow(_compute_logits(network, seen).argmax(-1))[0] for network in self.networks])
@@ -177,10 +177,9 @@ def _make_observations(rewards: Tensor) -> Tensor:
 
 
 def _follow(choices: Tensor) -> tuple[Ints, Ints]:
-    """(T,) the chosen models, and the models that were current then.
+    """(T,) the model chosen for each document, and (T,) the model that was current before the choice.
 
-    `choices` (T, N+1) is what each current model leads to. With all choices known beforehand, a step is a
-    look-up, not a forward pass.
+    `choices` (T, N+1): the choice for each model that may be current; the last column is for no model.
     """
     chosen: list[int] = []
     states, state = [], choices.shape[1] - 1
@@ -193,7 +192,7 @@ def _follow(choices: Tensor) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class OpenEndedReport:
-    """Mean scores over test documents, of the Decider and of what it is compared with."""
+    """Mean scores over test documents, of the Decider, single models, a random choice and the oracle."""
 
     n_train: int
     n_test: int
@@ -203,13 +202,13 @@ class OpenEndedReport:
     stderr_seeds: float | None
     """The standard error over seeds; None with one seed."""
     above_best_single: Difference
-    """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
+    """The Decider's mean score minus that of the best single model, paired over seeds and documents."""
     picked: dict[str, float]
-    """By model, the share of (document, seed) pairs for which it was picked."""
+    """For each model, the share of (document, seed) pairs that the Decider routed to it."""
     best_single: str
     """The model with the highest mean train score; ties: the alphabetically first."""
     singles: dict[str, float]
-    """By model, its mean score alone."""
+    """For each model, its mean score alone."""
     random: float
     """The expected mean score of a model drawn anew for every document."""
     oracle: float
@@ -222,9 +221,9 @@ def evaluate_scores(
     episodes: int = N_EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedReport:
-    """Trains seeds 0..n_seeds-1 on the train documents and runs them, frozen, along the test documents.
+    """Trains a Decider for each seed on the train documents, and runs it frozen along the test documents.
 
-    The scores of a test document are revealed once its model is picked, because the Decider observes past
+    The scores of a test document are revealed after its model is chosen, because the Decider observes past
     rewards.
     """
     train, test = table.scores[table.is_train], table.scores[~table.is_train]

@@ -1,5 +1,4 @@
-"""Plans an evaluation: which documents are train and test, which methods decide, and what identifies each
-run."""
+"""Plans an evaluation: the split into train and test, the methods, and the identity of each run."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from warehouse import Warehouse, open_warehouse
 GIVEN_SPLIT = "given"
 TRAIN_SHARE = 0.8
 TASK_FOLDS = 5
-"""The number of groups of tasks, one of which is held out."""
+"""The number of parts into which tasks are divided; the split `tasks` holds out one of them."""
 _TRAIN_PREFIX = "train-"
 _NEW_SPLITS = ("last", "random", "tasks")
 SPLIT_RULES = (GIVEN_SPLIT, *_NEW_SPLITS, *(f"{_TRAIN_PREFIX}{name}" for name in _NEW_SPLITS))
@@ -37,11 +36,11 @@ SPLIT_RULES = (GIVEN_SPLIT, *_NEW_SPLITS, *(f"{_TRAIN_PREFIX}{name}" for name in
 def split_anew(dataset: Dataset, split: str) -> Dataset:
     """The dataset with another split of its documents.
 
-    `given`: as it is. `last`: of each task in order, the first floor(0.8 n) documents train. `random`: as
-    many of each task, drawn with seed 0. `tasks`: whole tasks are held out, a fifth of them; `tasks:2/5`
-    holds out the second fifth, so that all five cover every document. `train-last`, `train-random` and
-    `train-tasks:1/3` do so among the given train rows alone: for choices, so that no test row is looked at.
-    Raises InputError for another name, and for fewer tasks than parts.
+    `given`: as it is. `last`: the first floor(0.8 n) documents of each task are train. `random`: as many of
+    each task are, drawn with seed 0. `tasks`: a fifth of the tasks are held out; `tasks:2/5` holds out the
+    second fifth, so that all five cover every document. `train-last`, `train-random` and `train-tasks:1/3`
+    split only the given train rows, so that choices can be made without test rows. Raises InputError for
+    another name, and for fewer tasks than parts.
     """
     whole, _, part = split.partition(":")
     name = whole.removeprefix(_TRAIN_PREFIX)
@@ -86,21 +85,21 @@ TRIALS_KEY = "tuned"
 
 @dataclass(frozen=True)
 class Setup:
-    """What all runs of one evaluation share."""
+    """The warehouse, data and request that all runs of one evaluation share."""
 
     warehouse: Warehouse
     dataset: Dataset
     request: EvaluationRequest
-    """The request: what is evaluated, under one protocol."""
+    """The request of the evaluation, with a single protocol."""
 
     @cached_property
     def settings(self) -> Settings:
-        """Settings by method; under "", settings for every method that has them."""
+        """The requested settings of each method; under "", those for every method that has them."""
         return parse_settings(self.request.settings or ())
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets that methods are held to, where they can be, beside their run without one."""
+        """The budgets for which methods that can keep to one are run, besides their run without a budget."""
         return tuple(dict.fromkeys(map(Budget.parse, self.request.budgets or ())))
 
     @cached_property
@@ -119,7 +118,10 @@ class Setup:
         return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.request.force)
 
     def progress(self, title: str) -> Callable[[float], None] | None:
-        """A function that turns the share of each fit, one group after the other, into the share of all."""
+        """A function to call with the finished share of one group after the other; it reports that of all.
+
+        None if the request has no `on_progress`.
+        """
         on_progress, finished, parts = self.request.on_progress, 0, len(self.groups)
         if on_progress is None:
             return None
@@ -134,7 +136,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method to be evaluated, under the name that its rows have."""
+    """A method to be evaluated, and its name in the tables of results."""
 
     name: str
     method: Method
@@ -147,12 +149,12 @@ class Candidate:
     reads_task: bool = False
     """Whether the method sees the tasks' names."""
     tuned: str = ""
-    """The search that chooses its settings, as text; empty: they are given."""
+    """The search that chooses the method's settings, as text; empty without a search."""
     tune: Callable[[], tuple[Method, Mapping[str, Any]]] | None = None
-    """Runs that search; returns the method with the chosen settings, and what its rows say of them."""
+    """A function that runs that search; returns the method with the chosen settings, and these settings."""
 
     def runs(self, setup: Setup) -> list[Run]:
-        """One run per seed and budget, those without a budget first. Nothing is fitted."""
+        """The identities of the method's runs, one per seed and budget; those without a budget come first."""
         data = setup.dataset
         online = ""
         if setup.request.protocol == "online" and isinstance(self.method, RecipeOnline):
@@ -182,8 +184,8 @@ class Run:
 
     benchmark: str
     method: str
-    """The method's name; `single:<model>` has the model's first name, so that renaming it does not make a new
-    run."""
+    """The method's name; `single:<model>` has the model's first name, so that a renamed model keeps its runs.
+    """
     study: str | None
     settings: str
     protocol: str
@@ -200,10 +202,10 @@ class Run:
     """The split; not part of the identity, because the data are."""
     budget: Budget | None = field(default=None, repr=False)
     tuned: str = field(default="", repr=False)
-    """The search that chose the run's settings, as text; empty if none did."""
+    """The search that chose the run's settings, as text; empty without a search."""
     chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The settings that the search chose, and the number of its trials under TRIALS_KEY; they depend on all
-    the other fields."""
+    """The settings that the search chose, and its number of trials under TRIALS_KEY; no part of the identity.
+    """
 
     @property
     def every_setting(self) -> dict[str, Any]:
@@ -212,7 +214,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The id of the run; equal for equal runs."""
+        """A digest of the run's identity, the same for equal runs."""
         more = "" if self.budget is None else f" within {self.budget}"
         more += f" tuned by {self.tuned}" if self.tuned else ""
         return sha256((repr(self) + more).encode()).hexdigest()[:16]
@@ -234,7 +236,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def as_of(warehouse: Warehouse, snapshot: int | None) -> AbstractContextManager[Warehouse]:
-    """The warehouse, now or as of a snapshot."""
+    """The warehouse as it is now, or as of a snapshot."""
     if snapshot is None:
         return nullcontext(warehouse)
     return open_warehouse(warehouse.location, read_only=True, snapshot=snapshot)
@@ -272,9 +274,9 @@ def group_rows(dataset: Dataset, per: Per) -> list[Bools]:
 
 
 def hide_names(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False) -> Dataset:
-    """The rows as a method sees them: the tasks' names are hidden, unless it reads `tasks`.
+    """The dataset as a method sees it, whose tasks' names are hidden unless `tasks`.
 
-    Where each group is of one task, a policy is fitted to that task anyway, and the names stay.
+    Names also stay where each group (T,) is of one task, because a policy is then fitted to that task anyway.
     """
     if tasks or all(len(set(dataset.tasks[mask].tolist())) == 1 for mask in groups):
         return dataset
@@ -282,7 +284,7 @@ def hide_names(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False
 
 
 def _name_as_first_stored(method: str, dataset: Dataset) -> str:
-    """The method's name, with the first name of a model in it."""
+    """The method's name, in which the first name of a model replaces its present one."""
     kind, colon, model = method.partition(":")
     if kind != "single" or model not in dataset.models or not dataset.first_names:
         return method

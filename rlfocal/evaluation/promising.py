@@ -66,7 +66,7 @@ class PromiseRecord:
 
 
 def table_of(promises: Sequence[PromiseRecord]) -> Table:
-    """The table of promises, for people to read."""
+    """A printable table of promises."""
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
     table = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
     for promise in promises:
@@ -79,7 +79,7 @@ def table_of(promises: Sequence[PromiseRecord]) -> Table:
 
 
 def check_promising(request: EvaluationRequest) -> None:
-    """Raises InputError for target errors that no run of the request can promise."""
+    """Raises InputError for a target error that is no share, or if runs of the request cannot promise any."""
     for text in request.target_errors or ():
         share(text)
     if request.target_errors and (request.protocol != "frozen" or request.tune):
@@ -90,8 +90,7 @@ def check_promising(request: EvaluationRequest) -> None:
 
 
 def find_warning(setup: Setup, run_id: str) -> str | None:
-    """A sentence on why train may say nothing about the test documents of a run; None if no reason is
-    known."""
+    """A sentence on why a run's promises may not hold on its test documents; None if no reason is known."""
     data = setup.dataset
     unseen = sorted(set(data.test.tasks.tolist()) - set(data.train.tasks.tolist()))
     if not unseen:
@@ -105,7 +104,7 @@ def find_warning(setup: Setup, run_id: str) -> str | None:
 
 
 def warnings_of(promises: Sequence[PromiseRecord]) -> list[str]:
-    """The warnings beside promises that were made all the same, each once."""
+    """The distinct warnings of promises that were made despite them."""
     made = (p.warning for p in promises if p.threshold is not None)
     return list(dict.fromkeys(warning for warning in made if warning))
 
@@ -122,9 +121,9 @@ def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) 
 
 
 def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> None:
-    """Makes the promises of a method's stored runs that are missing, and tests them on the test rows.
+    """Makes the missing promises of a method's stored runs, and tests them on the test rows.
 
-    Each seed is fitted three times more, on two thirds of train. Nothing is promised of a ceiling.
+    Each seed is fitted three times more, on two thirds of train. The oracle gets no promises.
     """
     if entry_of(candidate.name).role == "ceiling":
         return
@@ -171,15 +170,15 @@ class PromiseChecks:
 
     promises: tuple[PromiseRecord, ...]
     withdrawn: tuple[PromiseRecord, ...]
-    """Promises that held before, and that this check withdraws."""
+    """Promises that were in force before, and that these tests withdrew."""
     untested: tuple[str, ...]
     """Sentences on promises that cannot be tested, each with the reason."""
 
 
 def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> PromiseChecks:
-    """Tests every promise in force on today's answers and labels, if these changed since its last test.
+    """Tests every promise in force again, if answers or labels have changed since its last test.
 
-    The policy is the one that the promise was made of, fitted on the rows of its snapshot.
+    The policy is fitted on the rows of the snapshot on which the promise was made.
     """
     standing = [
         promise
@@ -205,7 +204,7 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Pro
 
 
 def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord, ...]:
-    """The promises that broke after this snapshot was made, in any command."""
+    """The promises that any command has withdrawn since this snapshot was made."""
     asked = (
         "SELECT p.run_id, p.target FROM promises AS p, warehouse.snapshots() AS s "
         "WHERE s.snapshot_id = $1 AND p.state = $2 AND p.looked_at > s.snapshot_time"
@@ -277,7 +276,7 @@ def _look_at_run(
 
 
 def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
-    """The numbers of documents, of answers at or above the threshold, and of wrong ones among these."""
+    """The numbers of test documents, of answers at or above the threshold, and of wrong ones among these."""
     answered: Bools = estimate_confidence(decisions, test) >= threshold
     return len(test), int(answered.sum()), int((answered & ~test.is_right(decisions.predictions)).sum())
 
@@ -285,8 +284,8 @@ def _count_decisions_above(decisions: Decisions, test: Dataset, threshold: float
 def count_stored_above(
     warehouse: Warehouse, benchmark: str, run_id: str, threshold: float
 ) -> tuple[int, int, int]:
-    """For a stored run, the numbers of documents, of answers at or above the threshold, and of wrong ones
-    among these."""
+    """For a stored run, the numbers of documents, of answers from the threshold on, and of wrong ones of
+    these."""
     asked = (
         "SELECT count(*), count_if(probability >= $3), count_if(probability >= $3 AND NOT correct) "
         "FROM decisions WHERE benchmark = $1 AND run_id = $2"
@@ -298,7 +297,7 @@ def count_stored_above(
 def _make_look(
     run_facts: Mapping[str, object], promise: Promise, look: int, data: str, snapshot: int
 ) -> dict[str, object]:
-    """A row of `promise_looks`: one test of a promise."""
+    """A row of the table `promise_looks`, for one test of a promise."""
     return {
         **run_facts, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
         "answered": promise.answered, "wrong": promise.wrong, "data": data, "snapshot": snapshot,
@@ -307,7 +306,7 @@ def _make_look(
 
 
 def _write(warehouse: Warehouse, benchmark: str, looks: Sequence[dict[str, object]]) -> None:
-    """Writes tests of promises: all or none. A promise that is made anew replaces the earlier one."""
+    """Writes rows of `promise_looks` in one transaction. A new promise replaces an earlier one."""
     if not looks:
         return
     anew = [[look["run_id"], look["target"]] for look in looks if look["look"] == 0]

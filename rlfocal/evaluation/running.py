@@ -50,7 +50,7 @@ class EvaluationReport:
     left_out: tuple[tuple[str, str], ...]
     """(model, reason) of the models that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(method, reason) of the methods that the data do not admit, unless they were asked for by name."""
+    """(method, reason) of the methods that did not run, because the data do not admit them."""
     warnings: tuple[str, ...] = ()
     """Sentences on why promises that were made may not hold."""
 
@@ -91,11 +91,11 @@ def evaluate(
     """Fits each method on train rows, decides on test rows, and stores evaluations and decisions.
 
     For example `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`. `EvaluationRequest` and
-    `rlfocal evaluate --help` describe the parameters. Unless `force`, a run that the warehouse already has
-    (same data, method, seed, protocol) is not repeated, and trained agents are not trained again. Settings
-    that `tune` finds hold for all seeds and budgets. RL-Focal always runs with the reference policies and,
-    unless methods are named, with the best constant pools of its size. Raises InputError for a wrong name and
-    for data that cannot be split.
+    `rlfocal evaluate --help` describe the parameters. Unless `force`, stored runs (same data, method, seed,
+    protocol) are not repeated, and trained agents are not trained again. Settings that `tune` finds hold for
+    all seeds and budgets. RL-Focal always runs beside the reference policies. Unless methods are named, it
+    also runs beside constant pools of as many models as it asks. Raises InputError for a wrong name and for
+    data that cannot be split.
     """
     request = EvaluationRequest(
         benchmark,
@@ -119,10 +119,10 @@ def evaluate(
 
 
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> EvaluationReport:
-    """Evaluates as `evaluate` does, in a process of its own, because Python runs one thread at a time.
+    """Evaluates as `evaluate` does, in a separate process, because Python runs one thread at a time.
 
     Also stores the explanation of the first seed of RL-Focal's agents, which the report shows. Raises
-    RunError with what went wrong there, in one sentence.
+    RunError with a sentence on what went wrong in that process.
     """
     reports: list[EvaluationReport] = []
 
@@ -150,7 +150,7 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -
 
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
-    """Stores the explanations of RL-Focal's agents that are missing."""
+    """Makes and stores the missing explanations of RL-Focal's agents."""
     for row in find_unexplained(warehouse, request, report):
         explain(
             warehouse,
@@ -166,7 +166,10 @@ def _explain(warehouse: Warehouse, request: EvaluationRequest, report: Evaluatio
 def find_unexplained(
     warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport
 ) -> list[Evaluation]:
-    """Rows of RL-Focal's agents whose explanation is not stored; runs with given settings get none."""
+    """The report's rows of RL-Focal's agents without a stored explanation.
+
+    Empty unless the request is frozen, on the present snapshot, and with the default settings.
+    """
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return []
     ours = [row for row in report.rows if row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)]
@@ -218,7 +221,9 @@ def _evaluate(setup: Setup) -> EvaluationReport:
         admitted = [
             name for name in _select_methods(request, find_methods("constant_pool")) if name not in skipped
         ]
-        pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
+        pools = dict.fromkeys(
+            pool for runs in ours for pool in _name_pools_of_size(warehouse, runs, admitted)
+        )
         runs_of |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
     run_ids = [run_id for of_method, _ in runs_of.values() for run_id in of_method]
     for candidate in candidates.values() if request.target_errors else ():
@@ -245,21 +250,21 @@ def _select_usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
 
 
 def _select_methods(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
-    """The names without methods of other packages that a regeneration's pool does not name."""
+    """The names without methods of other packages, unless the request's `beside` names them or is None."""
     asked = request.beside
     return [name for name in names if asked is None or name in asked or not entry_of(name).package]
 
 
-def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Among `names`, the constant pools of as many models as these runs ask on average."""
+def _name_pools_of_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The constant-pool methods `names`, each with the mean number of models that these runs ask as size."""
     size = round(fmean(row.mean_pool_size for row in read_runs(warehouse, runs) if row.task == "*"))
     return [f"{name}:{max(size, 1)}" for name in names]
 
 
 def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
-    """Runs every method in a process of its own, at most `at_once` at a time, and stores the results.
+    """Runs every method in a separate process, at most `at_once` of them at a time, and stores the results.
 
-    If one fails, raises RunError once all have ended. Stored results of the others stay.
+    If a method fails, raises RunError after all have ended. Stored results of other methods stay.
     """
     data, on_progress = setup.dataset, setup.request.on_progress
     request = replace(setup.request, models=data.models, on_progress=None)

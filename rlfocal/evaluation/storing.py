@@ -42,8 +42,7 @@ class Evaluation:
     cost: float | None
     """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float
-    """The seconds that this seed's fit and decisions took; almost none for agents that were trained
-    before."""
+    """The seconds that this seed's fit and decisions took; few if a checkpoint was loaded."""
     snapshot: int
     models: list[str]
     data: str
@@ -51,7 +50,7 @@ class Evaluation:
     created_at: datetime
     """The time when the run was stored, or last requested again after a run on other rows."""
     budget: str | None = None
-    """The budget that the method was held to; None: none."""
+    """The budget that the method was held to; None without a budget."""
     mean_rounds: float | None = None
     """The mean number of rounds of calls that a document waited for."""
     deciding: list[str] | None = None
@@ -63,7 +62,7 @@ class Evaluation:
 
 
 def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
-    """The rows of runs, one run after the other, each with its pooled row first."""
+    """The rows of `evaluations` of these runs, in this order; of each run, the pooled row comes first."""
     names = [field.name for field in fields(Evaluation)]
     table = warehouse.query(
         f"SELECT {', '.join(names)} FROM evaluations WHERE list_contains($1, run_id) "
@@ -74,7 +73,7 @@ def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation,
 
 
 def stored_runs(setup: Setup) -> set[str]:
-    """The run ids that need not run on these rows: stored, or ruled out by their budget."""
+    """The ids of runs on these rows that are stored, or that are ruled out by their budget."""
     about = [setup.dataset.benchmark, setup.dataset.fingerprint()]
     tables = ("evaluations", "ruled_out") if setup.budgets else ("evaluations",)
     asked = "SELECT DISTINCT run_id FROM {} WHERE benchmark = ? AND data = ?"  # a pair skips no file
@@ -87,7 +86,7 @@ def stored_split(split: str) -> str:
 
 
 def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
-    """Stores that runs are ruled out by their budget, so that they are not tried again."""
+    """Stores that the policies of these runs cannot keep to their budget, so that none is tried again."""
     rows = [
         {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
         for run in runs
@@ -109,7 +108,7 @@ class Result(NamedTuple):
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
-    """Replaces the rows of the results' runs, all of one method, in all tables, in one transaction."""
+    """Replaces the rows of these runs, all of one method, in all tables of results, in one transaction."""
     if not results:
         return
     read_at, docs_digest = _describe_snapshot(warehouse, dataset)
@@ -138,7 +137,7 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
 
 
 def renew(setup: Setup, run_ids: Sequence[str]) -> None:
-    """Makes repeatedly requested runs the newest again, after runs on other rows or corrected labels."""
+    """Marks requested runs as the newest, if runs on other rows came later or labels were corrected."""
     warehouse, data = setup.warehouse, setup.dataset
     newest = warehouse.rows(
         "SELECT arg_max(data, created_at) FROM evaluations "
@@ -158,7 +157,7 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
 def learning_curves(
     dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
 ) -> list[dict[str, object]]:
-    """The training episodes of learned policies, with the task each was trained on."""
+    """Rows of `training_history`: the episodes of trained policies, each with the task of its fit."""
     return [
         {**episode._asdict(), "task": "*" if mask.all() else str(dataset.tasks[mask][0])}
         for mask, policy in zip(groups, policies, strict=True)
@@ -168,7 +167,7 @@ def learning_curves(
 
 
 def online_updates(decisions: Decisions) -> list[dict[str, object]]:
-    """The updates on test rows, numbered one after the other over all groups of tasks."""
+    """Rows of `training_history`: the agents' updates on test rows, numbered over all groups of rows."""
     return [
         {**update._asdict(), "episode": episode, "task": "*"}
         for episode, update in enumerate(decisions.updates)
@@ -192,7 +191,7 @@ def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime
 def find_deciding_policies(
     dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
 ) -> list[tuple[Bools, str]]:
-    """For each group, its test documents and the policy that decides on them; empty for untrained methods."""
+    """For each group, its test documents (T,) and the policy that decides on them; empty if not trained."""
     named = [
         (mask[~dataset.is_train], find_fallback(policy))
         for mask, policy in zip(groups, policies, strict=True)
@@ -275,5 +274,5 @@ def _make_decision_rows(run: Run, dataset: Dataset, decisions: Decisions) -> pa.
 
 
 def _read_rounds(decisions: Decisions) -> Ints:
-    """(T, N) the round in which each model was asked; 0 for none."""
+    """(T, N) the round of calls, from 1, in which each model was asked; 0 where it was not."""
     return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds

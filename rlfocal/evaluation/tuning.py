@@ -1,4 +1,4 @@
-"""The one search of settings: Optuna trials on inner folds of the train rows, the same for every method."""
+"""Tunes the settings of any method, by Optuna trials on inner folds of the train rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ _log = logging.getLogger(__name__)
 
 TUNING_FOLDS = 3
 MAX_CALL_RATIO = 1.1
-"""The most models that a trial may ask, relative to the defaults' number: accuracy must not be bought by
-calls."""
+"""The most models that settings may ask, relative to the defaults, so that calls do not buy accuracy."""
 _SIGNIFICANT_DIGITS = 3
 """The significant digits of a setting, so that tables show exactly what ran."""
 SEARCH_REVISION = 1
-"""Raise it when the same search would choose other settings."""
+"""The revision of the search. Raise it when the same search would choose other settings."""
 
 Settings = Mapping[str, Any]
 
@@ -44,19 +43,19 @@ class Search:
 
     name: str
     make: Callable[[Settings], Method]
-    """The function that makes the method with given settings, beside the fixed ones."""
+    """A function that makes the method with these settings, in addition to `fixed_settings`."""
     space: Mapping[str, Space]
     train: Dataset
     per: Per = "benchmark"
     protocol: str = "frozen"
-    """The protocol.
+    """The protocol of the trials: `frozen` or `online`.
 
-    Online, each fold is a stream whose labels are revealed one by one, and its accuracy is prequential.
+    For `online`, each fold is a stream whose labels are revealed one by one.
     """
     whole_tasks: bool = False
-    """Whether folds hold out whole tasks (`holds_out_tasks`)."""
-    fixed: Settings | None = None
-    """Settings that are not searched; they only enter the journal's name."""
+    """Whether folds hold out whole tasks, as `holds_out_tasks` decides."""
+    fixed_settings: Settings | None = None
+    """Settings that are not searched. `make` uses them already; here they only enter the journal's name."""
     tasks: bool = False
     """Whether the method sees the tasks' names."""
 
@@ -65,7 +64,7 @@ class Search:
         return inner_folds(self.train, self.per, whole_tasks=self.whole_tasks)
 
     def journal(self, folder: Path) -> Path:
-        """The file of the search's trials, named by everything they depend on."""
+        """The file of the search's trials, named by a digest of everything that they depend on."""
         sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
@@ -77,7 +76,7 @@ class Search:
             self.per,
             self.protocol,
             self.space,
-            self.fixed,
+            self.fixed_settings,
         ]
         digest = sha256(json.dumps(about, default=str).encode()).hexdigest()[:12]
         return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
@@ -112,7 +111,7 @@ class TunedSettings(NamedTuple):
     """The settings that a search chose."""
 
     settings: dict[str, Any]
-    """The chosen settings that differ from the defaults; empty: none do."""
+    """The settings of the best trial; empty for the defaults."""
     accuracy: float
     """The accuracy of these settings on held-out train documents."""
     default: float
@@ -121,16 +120,15 @@ class TunedSettings(NamedTuple):
 
 
 def holds_out_tasks(dataset: Dataset) -> bool:
-    """Whether most test documents are of tasks that train lacks: folds must then hold out tasks, too."""
+    """Whether most test documents are of tasks that train lacks, so that folds should hold out tasks, too."""
     return bool(np.isin(dataset.test.tasks, dataset.train.tasks).mean() < 0.5)
 
 
 def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = False) -> list[Dataset]:
-    """The train rows `TUNING_FOLDS` times, each time with others of them held out as test rows.
+    """`TUNING_FOLDS` datasets of the same train rows, each with another fold of them marked as test.
 
-    Every task is spread evenly over the folds, or with `whole_tasks` lies in one. The draw depends on the
-    rows alone, so that all methods get the same folds. Raises InputError if `train` holds test rows, or too
-    few documents or tasks.
+    Every task is spread evenly over the folds, or lies in one fold with `whole_tasks`. All methods get the
+    same folds. Raises InputError if `train` has test rows, or too few documents or tasks.
     """
     if not train.is_train.all():
         raise InputError(
@@ -162,10 +160,10 @@ def tune(
 ) -> TunedSettings:
     """Runs the trials that the search's journal in `folder` lacks, and chooses the settings.
 
-    The first trial is the defaults. The best of the others replaces them if it is right more often, by more
-    than the standard error of the paired difference over documents. It must ask at most MAX_CALL_RATIO times
-    as many models. `force` starts over. Raises InputError for a damaged journal, and the method's error with
-    its defaults. Other settings that cannot work are logged, and lose.
+    The first trial is of the defaults. The best other trial wins if its accuracy is higher by more than the
+    standard error of the paired difference over documents. It must ask at most MAX_CALL_RATIO times as many
+    models. `force` starts over. Raises InputError for a damaged journal, and the method's error if the
+    defaults fail. Other settings that fail are logged, and rank last.
     """
     journal = search.journal(folder)
     if force:
@@ -185,7 +183,7 @@ def tune(
 
 
 def choose(trials: Sequence[Any]) -> TunedSettings:
-    """The settings of the best trial, or the defaults: the first trial's."""
+    """The settings of the best trial if it is clearly better than the first, which has the defaults."""
     default, best = trials[0], max(trials, key=lambda trial: (trial.value, -trial.number))
     difference = _hits(best) - _hits(default)
     error = difference.std(ddof=1) / sqrt(len(difference)) if len(difference) > 1 else np.inf
@@ -195,7 +193,7 @@ def choose(trials: Sequence[Any]) -> TunedSettings:
 
 
 def _try_defaults(search: Search, distributions: Mapping[str, Any]) -> Any:
-    """The finished trial of the defaults."""
+    """Scores the defaults, and returns them as a finished trial."""
     from optuna import create_trial
 
     judged = search.judge({})
@@ -230,10 +228,10 @@ def _run_trial(
     study.tell(trial, judged.is_right.mean() if judged.calls <= most_calls else -judged.calls)
 
 
-def _make_attributes(settings: Settings, judged: TuningScore) -> dict[str, Any]:
+def _make_attributes(settings: Settings, score: TuningScore) -> dict[str, Any]:
     """The attributes that are stored with a trial, beside its value."""
-    right = "".join(map(str, judged.is_right.astype(int).tolist()))
-    return {"settings": dict(settings), "right": right, "calls": judged.calls}
+    right = "".join(map(str, score.is_right.astype(int).tolist()))
+    return {"settings": dict(settings), "right": right, "calls": score.calls}
 
 
 def _make_distribution(where: Space) -> Any:
@@ -251,7 +249,10 @@ def _round(value: Any) -> Any:
 
 
 def _open(journal: Path) -> Any:
-    """The study in a journal, created if there is none. Raises InputError for a damaged journal."""
+    """The Optuna study in a journal file, which is created if missing.
+
+    Raises InputError for a damaged journal.
+    """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -282,7 +283,7 @@ def _cut_torn_line(journal: Path) -> None:
 
 
 def _list_finished(study: Any) -> list[Any]:
-    """The trials that have a value, in order; killed ones have none."""
+    """The trials that have a value, in order; a trial that was killed has none."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
 
 

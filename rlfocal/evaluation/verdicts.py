@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from rlfocal.statistics.intervals import Interval
 
 LEVEL_MARGIN = 0.03
-"""Two methods are level if the interval of their difference holds zero and lies within this of it."""
+"""Two methods are level if the interval of their difference in accuracy contains 0 and stays within ± this.
+"""
 BY_TASK = "best_single+task"
 """A reference method: it costs one call, and needs the tasks' names."""
 MAX_VERDICT_ROWS = 6
-"""The most methods that are shown of a board without RL-Focal's."""
+"""The most methods that are shown of a board that has none of RL-Focal's methods."""
 COLUMN_MEANINGS = {
     "acc %": "share of test documents answered right",
     "asked": "models asked per document, on average",
@@ -28,7 +29,7 @@ COLUMN_MEANINGS = {
     "points vs rival": "accuracy above that of the best rival, with the 95 % interval paired over test "
     "documents and seeds",
 }
-"""By heading of a table of verdicts, without its arrow, what it means."""
+"""The meaning of each heading of a table of verdicts, whose arrow is left out here."""
 TERMINAL_LEGEND = (
     "asked: models asked per document; ¢/1k: cents per 1,000 queries; [low, high]: the 95 % interval. "
     "level: within ±3 points of the best rival; undecided: the interval is wider. The rival is the best on "
@@ -50,11 +51,11 @@ METHOD_SENTENCES = {
     "gated_log_linear": "a gate asks a few models, whose weighted log-probs decide",
     CEILING_METHOD: "right where any model is: a ceiling, no method",
 }
-"""By well-known method, a description in fewer words than the registry's."""
+"""Short descriptions of well-known methods, for the tables of verdicts."""
 
 
 def verdict(difference: Interval | None) -> str:
-    """The verdict word on a difference, from its interval; empty if there is none."""
+    """The verdict on a difference in accuracy, by its interval; empty if `difference` is None."""
     if difference is None:
         return ""
     if -LEVEL_MARGIN <= difference.low <= 0 <= difference.high <= LEVEL_MARGIN:
@@ -66,17 +67,17 @@ def verdict(difference: Interval | None) -> str:
 
 def verdict_table(
     boards: Sequence[Board],
-    named: Collection[str] = (),
-    before: Mapping[tuple[BoardKey, str], float] | None = None,
+    methods: Collection[str] = (),
+    earlier_accuracies: Mapping[tuple[BoardKey, str], float] | None = None,
 ) -> Table:
-    """One table with, for each board, best_single, those in `named`, the best rival and RL-Focal's methods.
+    """One table of several boards: the baseline, these methods, the best rival and RL-Focal's methods.
 
-    `before`: earlier accuracies, for a column of changes in points.
+    `earlier_accuracies`: for each board and method, an accuracy to show changes from, in points.
     """
-    changes = [] if before is None else ["change↑"]
+    changes = [] if earlier_accuracies is None else ["change↑"]
     texts = ("method", "verdict")
     columns = ("acc %↑", "asked↓", "¢/1k↓", *changes, "points vs rival↑")
-    shown = dict.fromkeys(s.method for board in boards for s in _select_rows(board, named))
+    shown = dict.fromkeys(s.method for board in boards for s in _select_rows(board, methods))
     table = Table(
         "benchmark",
         *columns,
@@ -88,8 +89,8 @@ def verdict_table(
     )
     for board in boards:
         name = title(board)
-        for s in _select_rows(board, named):
-            was = None if before is None else before.get((board.key, s.method))
+        for s in _select_rows(board, methods):
+            was = None if earlier_accuracies is None else earlier_accuracies.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
             versus, told = _compare_with_rival(s, board)
             cells = [*_write_figures(s), *[change] * len(changes), versus, s.method, told]
@@ -110,8 +111,7 @@ def find_rival_difference(row: LeaderboardRow, board: Board) -> Interval | None:
 
 
 def known_table(board: Board) -> Table:
-    """The methods that a reader knows, beside RL-Focal's: the references, the best of all others, and the
-    ceiling."""
+    """A table of RL-Focal's methods beside well-known references, the best rival and the oracle."""
     columns = ("acc %↑", "asked↓", "¢/1k↓", "points vs rival↑")
     rival = [] if board.rival is None else [board.rival.method]
     names = dict.fromkeys(
@@ -130,8 +130,7 @@ def known_table(board: Board) -> Table:
 
 
 def explain_words(methods: Iterable[str]) -> dict[str, str]:
-    """By abbreviation in a table of verdicts, what it means: its headings, and these methods, as the registry
-    describes them."""
+    """The meaning of each heading of a table of verdicts, and a description of each of these methods."""
     from rlfocal.methods import entries
 
     words = dict(COLUMN_MEANINGS)
@@ -143,10 +142,9 @@ def explain_words(methods: Iterable[str]) -> dict[str, str]:
 
 
 def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
-    """A sentence on the highest accuracy of any policy that returns a model's answer; `n_none_right` of n
-    documents no model gets right.
+    """A sentence on the highest accuracy of any policy that returns a model's answer.
 
-    Empty where that is not known, and where some model is right on every document.
+    `n_none_right` of `n` documents no model answers right. The text is empty if that is None or 0.
     """
     from rlfocal.statistics.intervals import clopper_pearson  # scipy, for which no help text should wait
 
@@ -161,13 +159,15 @@ def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
     )
 
 
-def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
-    """A sentence on how often the methods shown gave an answer that no asked model gave; empty if none
-    does."""
+def unnamed_sentence(board: Board, methods: Collection[str] = ()) -> str:
+    """A sentence on how often the methods of a table of verdicts gave an answer that no asked model gave.
+
+    Empty if none did.
+    """
     told = [
         f"{s.method} on {percent(s.unnamed, 1)} % of documents (right on {percent(s.unnamed_right, 1)} % of "
         "these)"
-        for s in _select_rows(board, named)
+        for s in _select_rows(board, methods)
         if s.unnamed
     ]
     return f"{title(board)}: some answers came from no asked model: {', '.join(told)}." if told else ""
@@ -206,18 +206,18 @@ def _compare_with_rival(row: LeaderboardRow, board: Board) -> tuple[str, str]:
     return interval(difference), verdict(difference)
 
 
-def _select_rows(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
-    """The rows to show: best_single, the others by falling accuracy, and last RL-Focal's methods."""
-    wanted = {*named, board.baseline, *([board.rival.method] if board.rival else [])}
+def _select_rows(board: Board, methods: Collection[str]) -> list[LeaderboardRow]:
+    """The rows of a table of verdicts: the baseline, others by falling accuracy, then RL-Focal's methods."""
+    wanted = {*methods, board.baseline, *([board.rival.method] if board.rival else [])}
     wanted |= {BY_TASK} if board.ours else set()
-    if not board.ours and not named:
+    if not board.ours and not methods:
         wanted |= {s.method for s in board.rows[:MAX_VERDICT_ROWS]}
     rest = [s for s in board.rows if s.method in wanted and not s.is_ours]
     return [*sorted(rest, key=lambda s: s.method != board.baseline), *board.ours]
 
 
 def title(board: Board) -> str:
-    """The title of a board: the benchmark, and how its protocol differs from the usual one."""
+    """The title of a board: the benchmark, and how the evaluation differs from the default one."""
     differs = [board.protocol] if board.protocol != "frozen" else []
     differs += ["per task"] if board.per == "task" else []
     differs += [board.split] if board.split != "test" else []

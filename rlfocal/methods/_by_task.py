@@ -48,7 +48,7 @@ class PerTaskMethod:
 class TaskPolicies:
     """Decides by a task's own policy, or by the shared one."""
 
-    shared: Policy
+    shared_policy: Policy
     by_task: Mapping[str, Policy]
 
     def decide(self, calls: Calls) -> Answers:
@@ -58,7 +58,7 @@ class TaskPolicies:
         for task in dict.fromkeys(calls.tasks.tolist()):
             rows = np.flatnonzero(calls.tasks == task)
             part = calls.select_documents(rows)
-            slots[rows], probability = self.by_task.get(task, self.shared).decide(part)
+            slots[rows], probability = self.by_task.get(task, self.shared_policy).decide(part)
             calls.adopt(part, rows)
             has_chances &= probability is not None
             chances[rows] = 0.0 if probability is None else probability
@@ -72,26 +72,26 @@ class BudgetedTaskPolicies(TaskPolicies):
         """The policies held to the budget; None if one of them cannot keep to it."""
         held = {
             task: _hold_to_budget(policy, budget)
-            for task, policy in {"": self.shared, **self.by_task}.items()
+            for task, policy in {"": self.shared_policy, **self.by_task}.items()
         }
         kept = {task: policy for task, policy in held.items() if policy is not None}
         return TaskPolicies(kept.pop(""), kept) if len(kept) == len(held) else None
 
 
-def _make_policies(shared: Policy, own: Mapping[str, Policy]) -> TaskPolicies:
-    return (BudgetedTaskPolicies if isinstance(shared, BudgetedPolicy) else TaskPolicies)(shared, own)
+def _make_policies(policy: Policy, by_task: Mapping[str, Policy]) -> TaskPolicies:
+    return (BudgetedTaskPolicies if isinstance(policy, BudgetedPolicy) else TaskPolicies)(policy, by_task)
 
 
 def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
     return policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None
 
 
-def _check_policies(fitted: Sequence[Fitted]) -> list[Policy]:
+def _check_policies(fitted_methods: Sequence[Fitted]) -> list[Policy]:
     """The fitted methods as policies.
 
     Raises TypeError for one that reads outputs of models it did not ask.
     """
-    policies = [policy for policy in fitted if isinstance(policy, Policy)]
-    if len(policies) < len(fitted):
+    policies = [policy for policy in fitted_methods if isinstance(policy, Policy)]
+    if len(policies) < len(fitted_methods):
         raise TypeError("a policy that sees all outputs has no form for each task")
     return policies

@@ -126,11 +126,11 @@ def best_chain(
     scores. Ties go to the cheaper chain, then to the first order. `polish`: Nelder-Mead then refines the
     thresholds. None if no model is cheap enough.
     """
-    among = _preselect(table, cost)
+    models = _preselect(table, cost)
     best: CascadeScore | None = None
-    for reached in _singles(table, cost, among, amount):
+    for reached in _score_singles(table, cost, models, amount):
         best = _choose_better(best, reached)
-    for reached in _extend_chains(table, cost, among, amount, points):
+    for reached in _extend_chains(table, cost, models, amount, points):
         best = _choose_better(best, reached)
     if best is None:
         return None
@@ -179,20 +179,22 @@ def _preselect(table: CascadeTable, cost: Floats) -> list[int]:
     return sorted([*front, *rest][:MAX_CANDIDATE_MODELS])
 
 
-def _choose_better(best: CascadeScore | None, other: CascadeScore) -> CascadeScore:
+def _choose_better(best: CascadeScore | None, score: CascadeScore) -> CascadeScore:
     if best is None:
-        return other
-    return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _COST_SLACK) else best
+        return score
+    return score if (score.n_right, -score.cost) > (best.n_right, -best.cost + _COST_SLACK) else best
 
 
-def _singles(table: CascadeTable, cost: Floats, among: list[int], amount: float) -> Iterator[CascadeScore]:
-    for model in among:
+def _score_singles(
+    table: CascadeTable, cost: Floats, models: list[int], amount: float
+) -> Iterator[CascadeScore]:
+    for model in models:
         if cost[model] <= amount + _COST_SLACK:
             yield CascadeScore(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
 
 
 def _extend_chains(
-    table: CascadeTable, cost: Floats, among: list[int], amount: float, points: int
+    table: CascadeTable, cost: Floats, models: list[int], amount: float, points: int
 ) -> Iterator[CascadeScore]:
     """For every first two models, yields the best chain of two or three models that starts with them."""
     from scipy.sparse import csr_array
@@ -200,8 +202,8 @@ def _extend_chains(
     T, right = len(table.right), table.right.astype(np.float64)
     edges = [_find_edges(table.scores[:, model], points) for model in range(right.shape[1])]
     bins = [np.searchsorted(e, table.scores[:, m], side="right") for m, e in enumerate(edges)]
-    for i, j in permutations(among, 2):
-        last = np.array([k for k in among if k not in (i, j)], dtype=np.int64)
+    for i, j in permutations(models, 2):
+        last = np.array([k for k in models if k not in (i, j)], dtype=np.int64)
         shape = (len(edges[i]) + 1, len(edges[j]) + 1)
         cell = bins[i] * shape[1] + bins[j]
         onehot = csr_array((np.ones(T), (cell, np.arange(T))), shape=(shape[0] * shape[1], T))

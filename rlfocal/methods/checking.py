@@ -103,10 +103,10 @@ Space = Range | tuple[str | int | float | bool, ...]
 """A range, or a tuple of the values to choose from."""
 
 
-def annotated_space(made: object) -> dict[str, Space]:
+def annotated_space(cls: object) -> dict[str, Space]:
     """By field of a dataclass, the space that its type is `Annotated` with; other fields are left out."""
-    if not isinstance(made, type) or not is_dataclass(made):
+    if not isinstance(cls, type) or not is_dataclass(cls):
         return {}
-    hints = get_type_hints(made, include_extras=True)
-    marks = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in fields(made)}
+    hints = get_type_hints(cls, include_extras=True)
+    marks = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in fields(cls)}
     return {name: mark for name, every in marks.items() for mark in every if isinstance(mark, tuple)}

@@ -75,8 +75,8 @@ class LogLinearText(MethodBase):
         encoder = fit_encoder(self.encoder, questions_of(train))
         examples = Examples.from_dataset(train, everyone, encoder.encode(questions_of(train)))
 
-        def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
-            pool, others, tested = examples.start, examples.take(fitted), examples.take(held)
+        def held_out_losses(fit_rows: Ints, held_out_rows: Ints) -> Iterator[float]:
+            pool, others, tested = examples.start, examples.take(fit_rows), examples.take(held_out_rows)
             for ridge in TEXT_RIDGES:
                 pool, _ = minimise(others, pool, WEIGHT_RIDGE, ridge, _RIDGE_SEARCH_OPTIONS)
                 yield tested.loss(pool)[0]

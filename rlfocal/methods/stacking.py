@@ -187,9 +187,9 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
         middle, scale = scaler.mean_, scaler.scale_
     others = (others - middle) / scale
 
-    def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
-        present = np.unique(labels[fitted])
-        tested = held[np.isin(labels[held], present)]
+    def held_out_losses(fit_rows: Ints, held_out_rows: Ints) -> Iterator[float]:
+        present = np.unique(labels[fit_rows])
+        tested = held_out_rows[np.isin(labels[held_out_rows], present)]
         if len(present) < 2 or not len(tested):
             yield from np.zeros(len(TEXT_RIDGES))
             return
@@ -197,7 +197,7 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
         model.warm_start = True
         for ridge in TEXT_RIDGES:
             given = _join_features(others, text, ridge, inverse_ridge)
-            model.fit(given[fitted], labels[fitted])
+            model.fit(given[fit_rows], labels[fit_rows])
             log_p = model.predict_log_proba(given[tested])
             yield -float(log_p[np.arange(len(tested)), np.searchsorted(present, labels[tested])].sum())
 

@@ -24,8 +24,8 @@ from rlfocal.evaluation.explaining import (
     NO_LOSS_MARGIN,
     Explanation,
     ExplanationData,
-    belief,
     load,
+    measure_belief,
     measure_model_use,
     observe,
     save,
@@ -275,7 +275,7 @@ def by_hand(**changes: Any) -> ExplanationData:
 
 def test_a_belief_by_hand() -> None:
     every = np.ones(4, dtype=np.bool_)
-    first = belief(by_hand(), 0, every)
+    first = measure_belief(by_hand(), 0, every)
     assert first is not None
     # Disputed: the first two documents. Of 0 and 1 it says 0 (one vote of two), then 1 (one of three).
     assert (first.asked, first.disputed, first.followed) == (4, 2, 0.5)
@@ -283,16 +283,16 @@ def test_a_belief_by_hand() -> None:
     assert first.pull == pytest.approx((-1 + 2 + 1 - 0.5) / 4)
     assert first.weight == pytest.approx(-1 + 2 + 1 - 0.5)
     assert replace(first, pull=None).weight == pytest.approx(2 * (0.5 - 5 / 12))
-    second = belief(by_hand(), 1, every)
+    second = measure_belief(by_hand(), 1, every)
     assert second is not None
     assert (second.disputed, second.followed) == (1, 0.0)
     assert second.votes == pytest.approx(2 / 3)
-    assert belief(by_hand(), 2, by_hand().test.tasks == "u") is None
+    assert measure_belief(by_hand(), 2, by_hand().test.tasks == "u") is None
 
 
 def test_no_answer_disputes_nothing() -> None:
     test = replace(by_hand().test, predictions=np.array([[0, 0, -1], [-1, 2, 2], [2, 2, 2], [1, 1, 0]]))
-    one = belief(by_hand(test=test), 0, np.ones(4, dtype=np.bool_))
+    one = measure_belief(by_hand(test=test), 0, np.ones(4, dtype=np.bool_))
     assert one is not None
     assert one.disputed == 0
 

@@ -113,7 +113,7 @@ def test_every_train_document_is_held_out_once_and_tasks_are_spread_evenly(
 def test_all_methods_are_tried_on_the_same_folds() -> None:
     train, one, other = documents(), Fits(), Fits()
     searching(train, one).judge({})
-    searching(train, other, space={"asks": (1, 2)}, fixed={"lean": 1.0}).judge({"asks": 2})
+    searching(train, other, space={"asks": (1, 2)}, fixed_settings={"lean": 1.0}).judge({"asks": 2})
     assert one.rows == other.rows
     assert len(one.rows) == TUNING_FOLDS
     assert {tuple(seeds) for _, seeds in one.rows} == {(0,)}
@@ -226,7 +226,7 @@ def test_trials_of_other_rows_or_conditions_are_not_taken_over(tmp_path: Path) -
     train = documents()
     other = replace(train, labels=1 - train.labels)
     about: list[dict[str, Any]] = [{}, {"per": "task"}, {"protocol": "online"}, {"whole_tasks": True}]
-    about += [{"space": {"lean": Range(0.0, 2.0)}}, {"fixed": {"asks": 2}}]
+    about += [{"space": {"lean": Range(0.0, 2.0)}}, {"fixed_settings": {"asks": 2}}]
     tasks = replace(train, tasks=np.array(["s", "t", "u"] * 20))
     journals = [searching(tasks, **one).journal(tmp_path) for one in about]
     journals += [searching(replace(other, tasks=tasks.tasks)).journal(tmp_path)]

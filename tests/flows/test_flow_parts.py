@@ -78,7 +78,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         [page] = artifacts("evaluate-accuracy")
         with open_warehouse(location, read_only=True) as opened:
             boards = leaderboard(opened)
-        assert "\n".join(verdict_table(boards, before={}).markdown()) in page
+        assert "\n".join(verdict_table(boards, earlier_accuracies={}).markdown()) in page
         assert f"\n**tiny**: {conclude(boards[0]).sentence[:20]}" in page
         assert "| plurality |" in page
         written = made_by(learning.report, str(tmp_path / "report.html"), warehouse=location)

@@ -15,7 +15,7 @@ from support.sequential_data import SMALL
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
-from rlfocal.data.outputs import QueryOutputs, nothing_given
+from rlfocal.data.outputs import QueryOutputs, make_empty_outputs
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.networks import Adam
@@ -196,7 +196,7 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) ->
     assert chance is not None
     for t in range(len(test)):
         one_by_one.begin(test.questions[t], str(test.tasks[t]))
-        asked = one_by_one.choose_models(nothing_given(len(test.models)))
+        asked = one_by_one.choose_models(make_empty_outputs(len(test.models)))
         assert asked.tolist() == together.pools[t].tolist()
         said = np.where(asked[:, None], test.probs[t], 0)[:, : test.n_choices[t]]
         fused = one_by_one.fuse(QueryOutputs(asked, ~asked & False, said, said, said.argmax(axis=1), []))

@@ -17,7 +17,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.outputs import FusedAnswer, QueryOutputs, nothing_given
+from rlfocal.data.outputs import FusedAnswer, QueryOutputs, make_empty_outputs
 from rlfocal.data.policy import Budget, Decisions, Episode
 
 Progress = Callable[[float], None]
@@ -65,7 +65,7 @@ class TrainedAgents(ABC):
 
     def document(self, question: str, task: str, given: QueryOutputs | None = None) -> Dataset:
         """A Router's query in the form that `decide` takes, with the outputs given so far, if any."""
-        given = nothing_given(len(self.models)) if given is None else given
+        given = make_empty_outputs(len(self.models)) if given is None else given
         n, width = given.probs.shape
         return Dataset(
             benchmark=self.benchmark, kind=self.kind, models=self.models, prices=np.zeros(n),
