@@ -132,8 +132,8 @@ class Router:
         if self.online and (self._probing or self._tracker.leads):
             team = self._tracker.team(given.down)
             wanted = wanted | team if self._probing else team
-        live = wanted & ~given.asked
-        if not live.any() and not (given.asked & ~given.is_down).any():
+        live = wanted & ~given.is_asked
+        if not live.any() and not (given.is_asked & ~given.is_down).any():
             live = self._tracker.team([*given.down])  # all that were chosen are down
         return [self.models[place] for place in np.flatnonzero(live)]
 
@@ -143,7 +143,7 @@ class Router:
         fused = self._driver.fuse(given)
         voted = -1
         if self.online and (self._probing or self._tracker.leads):
-            voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
+            voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.is_asked)
         if voted >= 0 and self._tracker.leads:
             slot, self.probability = voted, None
         else:
@@ -163,11 +163,11 @@ class Router:
         given, trained, voted, slot = self._last
         right_slot = _find_slot(label, given, self.kind, self._rule)
         self._last = None
-        if not self.online or not (given.asked & ~given.is_down).any():
+        if not self.online or not (given.is_asked & ~given.is_down).any():
             return
         right = (given.slots == right_slot) & (given.slots >= 0) & (right_slot >= 0)
         compared = (trained == right_slot, voted == right_slot) if self._probing and right_slot >= 0 else None
-        self._tracker.learn(given.asked & ~given.is_down, right, slot == right_slot >= 0, compared)
+        self._tracker.learn(given.is_asked & ~given.is_down, right, slot == right_slot >= 0, compared)
 
     def _begin(self, question: str, task: str) -> None:
         self.notes = []

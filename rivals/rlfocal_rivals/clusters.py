@@ -225,7 +225,7 @@ class PricedEstimator(QuestionRouter):
 
     def weigh_price(self, train: Dataset) -> float:
         if self.price_weight:
-            check_prices(self.named, "price_weight", self.price_weight, train)
+            check_prices(self.registered_name, "price_weight", self.price_weight, train)
         return self.price_weight
 
 

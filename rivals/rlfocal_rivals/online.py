@@ -20,7 +20,7 @@ from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, questions_of
 from rlfocal.methods.checking import Range, checked
-from rlfocal.methods.registry import Entry, Made, MethodBase, answer_policy, register
+from rlfocal.methods.registry import Entry, MethodBase, MethodT, answer_policy, register
 from rlfocal.methods.routing import ask, question_router
 from rlfocal.statistics.votes import soft_vote
 from rlfocal_rivals.directions import Directions, fit_directions
@@ -142,7 +142,7 @@ def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
-def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], Made]:
+def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[MethodT], MethodT]:
     """Registers a bandit as an online method that needs the texts of questions; arguments as in `Entry`."""
     more: dict[str, Any] = {"protocols": ("online",), "fewest_models": 2, "has_budgets": False}
     return question_router(name, asks, source=source, differs=differs, **more)

@@ -98,7 +98,7 @@ class PricedRegression(QuestionRouter):
 
     def weigh_price(self, train: Dataset) -> float:
         if math.isfinite(self.willingness):
-            check_prices(self.named, "willingness", self.willingness, train)
+            check_prices(self.registered_name, "willingness", self.willingness, train)
         return 1 / self.willingness
 
     @abstractmethod

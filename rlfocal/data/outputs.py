@@ -40,10 +40,10 @@ class QueryOutputs:
     """The models' outputs for one query."""
 
     def __init__(
-        self, asked: Bools, is_down: Bools, probs: Floats, logprobs: Floats,
+        self, is_asked: Bools, is_down: Bools, probs: Floats, logprobs: Floats,
         slots: Ints, answers: list[str],
     ) -> None:  # fmt: skip
-        self.asked, self.is_down = asked, is_down
+        self.is_asked, self.is_down = is_asked, is_down
         """(N,) which models were asked, and which of them are down"""
         self.probs, self.logprobs = probs, logprobs
         """(N, C) probabilities, and log-softmax of choices, (N, 0) for free answers; zeros for models without

@@ -197,9 +197,9 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
     x, exists, labels = _read_witnesses(data)
     is_open = data.kind == "answers"
     unnamed = exists.shape[1] - 1 if is_open else None
-    biased = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
+    has_bias = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
     noise = label_noise_rates(exists, labels, unnamed)
-    p = cross_fit(x, exists, labels, noise, tasks, biased)
+    p = cross_fit(x, exists, labels, noise, tasks, has_bias)
     wrong = wrong_label_posterior(p, exists, labels, noise, tasks)
     true = true_slots(p, labels, wrong)
     ranked = np.argsort(-wrong, kind="stable")

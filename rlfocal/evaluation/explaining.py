@@ -275,22 +275,22 @@ def _find_chance(account: FusionAttribution, calls: Calls, documents: Dataset) -
     return np.where(is_there, held, 0.0)
 
 
-def summarise(data: ExplanationData, **about: Any) -> Explanation:
-    """The explanation of agents' decisions; `about`: the fields of Explanation that `data` does not give."""
-    sizes, tasks = data.pools.sum(axis=1), data.test.tasks
-    _, times = np.unique(data.pools, axis=0, return_counts=True)
-    models = [measure_model_use(data, model) for model in range(len(data.test.models))]
+def summarise(decisions: ExplanationData, **about: Any) -> Explanation:
+    """The explanation of agents' decisions; `about`: the fields that do not follow from the decisions."""
+    sizes, tasks = decisions.pools.sum(axis=1), decisions.test.tasks
+    _, times = np.unique(decisions.pools, axis=0, return_counts=True)
+    models = [measure_model_use(decisions, model) for model in range(len(decisions.test.models))]
     return Explanation(
         **about,
-        benchmark=data.test.benchmark,
-        n=len(data.test),
-        accuracy=float(data.right.mean()),
+        benchmark=decisions.test.benchmark,
+        n=len(decisions.test),
+        accuracy=float(decisions.right.mean()),
         mean_pool_size=float(sizes.mean()),
         models=tuple(sorted(models, key=lambda m: (-m.asked, m.mean_round, -m.train_accuracy))),
-        tasks=tuple(make_group(data, name, tasks == name) for name in sorted(set(tasks.tolist()))),
-        stops=tuple(make_group(data, str(size), sizes == size) for size in np.unique(sizes).tolist()),
+        tasks=tuple(make_group(decisions, name, tasks == name) for name in sorted(set(tasks.tolist()))),
+        stops=tuple(make_group(decisions, str(size), sizes == size) for size in np.unique(sizes).tolist()),
         n_pools=len(times),
-        commonest_pool=float(times.max() / len(data.test)),
+        commonest_pool=float(times.max() / len(decisions.test)),
     )
 
 

@@ -1,8 +1,8 @@
-"""RL-Focal's methods and the simplest ones it has to beat, by their names in `evaluations.method`.
+"""RL-Focal's methods and the simplest methods that it has to beat, by their names in `evaluations.method`.
 
-A module adds a method by `@register`. `trained` has the methods with checkpoints: each has a folder, and
-`learning` holds what they share. Published rivals are another package, rivals/. Names of this package load
-their modules when first used, because `rlfocal --help` lists methods and must not wait for numpy.
+A module adds a method by `@register`. `trained` fits the methods with checkpoints, each of which has a
+folder; `learning` has their common code. Published rivals are in another package, rivals/. Names of this
+package load their modules when first used, because `rlfocal --help` must not wait for numpy.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MIN_TASK_DOCUMENTS = 30
 
 @dataclass(frozen=True)
 class PerTaskMethod:
-    """One fit for each task of 30 train documents or more; any other task has that of all train rows.
+    """One fit for each task of 30 train documents or more; one fit on all train rows for any other task.
 
     No fit sees more than one task's name.
     """
@@ -46,7 +46,7 @@ class PerTaskMethod:
 
 @dataclass(frozen=True)
 class TaskPolicies:
-    """Decides by a task's own policy, or by the shared one."""
+    """Decides by the policy of a document's task, or by the shared policy if the task has none."""
 
     shared_policy: Policy
     by_task: Mapping[str, Policy]
@@ -66,7 +66,7 @@ class TaskPolicies:
 
 
 class BudgetedTaskPolicies(TaskPolicies):
-    """Decides by a task's own policy or the shared one, each held to a budget on its own train rows."""
+    """Decides as TaskPolicies does; each policy can be held to a budget on the train rows of its fit."""
 
     def hold_to_budget(self, budget: Budget) -> TaskPolicies | None:
         """The policies held to the budget; None if one of them cannot keep to it."""
@@ -87,11 +87,8 @@ def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
 
 
 def _check_policies(fitted_methods: Sequence[Fitted]) -> list[Policy]:
-    """The fitted methods as policies.
-
-    Raises TypeError for one that reads outputs of models it did not ask.
-    """
+    """The fitted methods as policies; TypeError for one that reads outputs of models it did not ask."""
     policies = [policy for policy in fitted_methods if isinstance(policy, Policy)]
     if len(policies) < len(fitted_methods):
-        raise TypeError("a policy that sees all outputs has no form for each task")
+        raise TypeError("a policy that sees all outputs cannot be fitted per task")
     return policies

@@ -1,6 +1,6 @@
-"""Cascades: models are asked in turn, the next one only where the last is not sure.
+"""Cascades, which ask models in turn, the next one only where the last is not sure.
 
-The module has chains of models, the score at which each is accepted, and the search for both.
+A search on train finds the chain of models, and the score from which each model's answer is accepted.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
 
 N_THRESHOLDS = 40
-"""The number of thresholds tried per model, unless set otherwise."""
+"""The default number of thresholds tried per model."""
 MAX_CHAIN_MODELS = 3
 """The most models in a chain."""
 MAX_CANDIDATE_MODELS = 16
 """The most models that chains are made of.
 
-If there are more, those with the best trade-off of cost and train accuracy are taken.
+Of a larger pool, chains are made of the models with the best trade-off of cost and train accuracy.
 """
 _COST_SLACK = 1e-9  # mean costs are sums of inexact shares
 
 
 class AnswerScorer(Protocol):
-    """A score of how far to trust a model's answer, from that model's output alone."""
+    """A function that scores how far to trust a model's answer, from that model's output alone."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
         """(T,) the scores of the answers of the model at this position."""
@@ -43,23 +43,23 @@ class AnswerScorer(Protocol):
 class Chain(NamedTuple):
     """Models in the order in which they are asked.
 
-    Each but the last is accepted only if its score reaches its threshold.
+    The answer of each model but the last is accepted only if its score reaches the model's threshold.
     """
 
     order: tuple[int, ...]
     thresholds: tuple[float, ...]
-    """The least score at which each model but the last is accepted, in the same order."""
+    """The threshold of each model but the last, in the order of asking."""
 
 
 class CascadeTable(NamedTuple):
-    """The train data that the search uses."""
+    """The scores, correctness and prices on train that the search for a chain uses."""
 
     scores: Floats
     """(T, N) the score of each model's answer"""
     right: Bools
     """(T, N) whether each model is right"""
     prices: Floats
-    """(N,) the price of each model"""
+    """(N,) the price of each model, in cents per 1,000 queries; NaN where unknown"""
 
 
 class CascadeScore(NamedTuple):
@@ -67,14 +67,16 @@ class CascadeScore(NamedTuple):
 
     n_right: int
     cost: float
-    """The mean cost of a document."""
+    """The mean cost of a document, in models or cents as the budget's unit is."""
     chain: Chain
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """Asks the models of a chain in turn until an answer's score reaches its threshold; always accepts the
-    last."""
+    """Asks the models of a chain in turn until an answer's score reaches the model's threshold.
+
+    The last model has no threshold.
+    """
 
     chain: Chain
     beliefs: tuple[Logistic, ...]
@@ -99,7 +101,7 @@ class Cascade:
         return Answers(slots, probability)
 
     def hold_to_budget(self, budget: Budget) -> Cascade | None:
-        """The chain within the budget on train that is right most often there; None if there is none."""
+        """The cascade that is right most often on train within the budget; None if none is cheap enough."""
         chain = best_chain(
             self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
         )
@@ -107,7 +109,7 @@ class Cascade:
 
 
 def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool = False) -> Cascade:
-    """The chain that is right most often on train, whatever it costs; ties: the one with the fewest calls."""
+    """The cascade that is right most often on train, whatever it costs; ties: the fewest calls."""
     N = len(train.models)
     scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
     table = CascadeTable(scores, train.correct, train.prices)
@@ -119,12 +121,12 @@ def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool 
 def best_chain(
     table: CascadeTable, cost: Floats, amount: float, points: int = N_THRESHOLDS, polish: bool = False
 ) -> Chain | None:
-    """The chain that is right most often on train, of up to MAX_CHAIN_MODELS models and a mean cost of at
-    most `amount`.
+    """The chain of up to MAX_CHAIN_MODELS models that is right most often on train, within a budget.
 
-    Tries every order of the models and every pair of thresholds on a grid: `points` quantiles of each model's
-    scores. Ties go to the cheaper chain, then to the first order. `polish`: Nelder-Mead then refines the
-    thresholds. None if no model is cheap enough.
+    Its mean cost on train is at most `amount`, if a call of each model has the `cost` (N,). All orders of the
+    models and all pairs of thresholds on a grid are tried: `points` quantiles of each model's scores. Ties go
+    to the cheaper chain, then to the first order. `polish`: Nelder-Mead then refines the thresholds. None if
+    no model is cheap enough.
     """
     models = _preselect(table, cost)
     best: CascadeScore | None = None
@@ -138,7 +140,7 @@ def best_chain(
 
 
 def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
-    """The cost and accuracy of a chain on train, asked document by document."""
+    """Runs a chain on train, document by document, and returns its cost and accuracy."""
     T = len(table.right)
     open_, n_right, total = np.ones(T, dtype=np.bool_), 0, 0.0
     for model, threshold in zip(*_list_stages(chain), strict=True):
@@ -150,13 +152,12 @@ def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
 
 
 def _list_stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The models, and the score from which on each is accepted."""
+    """The chain's models, and the least score at which each one's answer is accepted."""
     return chain.order, (*chain.thresholds, -math.inf)
 
 
 def _fit_beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
-    """For each model, a regression on the documents where it is asked: that earlier models were unsure is
-    informative, too."""
+    """For each model of the chain, a regression of being right on its score, where the chain asks it."""
     open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_list_stages(chain), strict=True):
         score = table.scores[:, model]
@@ -166,8 +167,10 @@ def _fit_beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
 
 
 def _preselect(table: CascadeTable, cost: Floats) -> list[int]:
-    """Positions of at most MAX_CANDIDATE_MODELS models of known cost: the cost-accuracy frontier, then the
-    most accurate."""
+    """Positions of at most MAX_CANDIDATE_MODELS models of known cost.
+
+    They are those on the frontier of cost and accuracy, then the most accurate.
+    """
     n_right = table.right.sum(axis=0)
     ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
     front, cheapest = [], math.inf
@@ -196,7 +199,7 @@ def _score_singles(
 def _extend_chains(
     table: CascadeTable, cost: Floats, models: list[int], amount: float, points: int
 ) -> Iterator[CascadeScore]:
-    """For every first two models, yields the best chain of two or three models that starts with them."""
+    """Yields, for every ordered pair of models, the best chain of two or three models that starts with it."""
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
@@ -242,12 +245,12 @@ def _sum_below(counts: Floats) -> Floats:
 
 
 def _find_threshold(edges: Floats, index: int) -> float:
-    """The threshold of a model that is accepted from cell `index` on."""
+    """The threshold that accepts scores from cell `index` between the edges on."""
     return -math.inf if index == 0 else math.inf if index > len(edges) else float(edges[index - 1])
 
 
 def _shorten(chain: Chain) -> Chain:
-    """The chain without the models that come after one that is always accepted."""
+    """The chain up to the first model whose answer is always accepted."""
     if -math.inf in chain.thresholds:
         end = chain.thresholds.index(-math.inf)
         return Chain(chain.order[: end + 1], chain.thresholds[:end])
@@ -343,7 +346,7 @@ class CalibratedCascade(MethodBase):
     """Stops at the first model whose calibrated top probability reaches its threshold.
 
     The calibrated probability is P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted
-    on train. Order and thresholds are those most often right on train, within a budget if there is one.
+    on train. Order and thresholds have the highest train accuracy, within a budget if there is one.
     """
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
@@ -355,13 +358,12 @@ class CalibratedCascade(MethodBase):
 
 @dataclass(frozen=True)
 class RightByOutput:
-    """The probability that a model is right, by a logistic regression for each model on features of its
-    output."""
+    """Scores an answer by the probability that it is right, from a logistic regression for each model."""
 
     regressions: tuple[Logistic, ...]
     """One regression for each model."""
     features: Callable[[Dataset, int], Floats]
-    """A function that returns (T, D) features of a model's output"""
+    """A function of documents and a model's position that returns (T, D) features of the model's output."""
 
     @classmethod
     def fit(cls, train: Dataset, features: Callable[[Dataset, int], Floats]) -> RightByOutput:
@@ -373,5 +375,5 @@ class RightByOutput:
 
 
 def top_log_odds(documents: Dataset, model: int) -> Floats:
-    """(T, 1) the log-odds of each document's likeliest slot"""
+    """(T, 1) the log-odds of the probability that a model gives its own answer to each document"""
     return log_odds(top_probability_of(documents, model))[:, None]

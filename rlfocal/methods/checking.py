@@ -1,5 +1,4 @@
-"""Settings as frozen dataclasses that pydantic checks, their values as text, and the ranges to search them
-in."""
+"""Checks settings by pydantic, reads and writes their values as text, and declares ranges to search."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ Worth = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
 @dataclass_transform(frozen_default=True)
 def checked(cls: type[Settings]) -> type[Settings]:
-    """Makes a class a frozen dataclass of settings: `fields`, `replace` and `asdict` work on it.
+    """Makes a class a frozen dataclass of settings, on which `fields`, `replace` and `asdict` work.
 
-    Its constructor raises InputError for an unknown field, for a wrong type and for a value out of bounds.
+    The constructor raises InputError for an unknown field, for a wrong type and for a value out of bounds.
     """
     made = dataclass(cls, frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
     unchecked = made.__init__
@@ -35,7 +34,9 @@ def checked(cls: type[Settings]) -> type[Settings]:
             unchecked(self, *values, **named)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
-            method = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
+            method = getattr(
+                self, "registered_name", cls.__name__
+            )  # a method is known by the name of its entry
             place = ".".join((method, *map(str, fault["loc"])))
             what = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
             raise InputError(f"{place} is {fault['input']!r}; {what}") from error
@@ -45,10 +46,9 @@ def checked(cls: type[Settings]) -> type[Settings]:
 
 
 def read_value(text: str, like: Any, name: str) -> Any:
-    """Reads `text` as a value of the type of `like`; None stands for a number. Raises InputError if it
-    cannot.
+    """Reads `text` as a value of the type of `like`; where `like` is None, as a number or None.
 
-    `a+b` is a tuple; `none` is an empty tuple, or None.
+    `a+b` is a tuple; `none` is an empty tuple, or None. Raises InputError for a text that cannot be read.
     """
     try:
         if isinstance(like, bool):
@@ -87,7 +87,7 @@ class Range(NamedTuple):
     low: float
     high: float
     log: bool = False
-    """Whether every order of magnitude is equally likely."""
+    """Whether a search draws every order of magnitude equally often."""
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
@@ -104,7 +104,7 @@ Space = Range | tuple[str | int | float | bool, ...]
 
 
 def annotated_space(cls: object) -> dict[str, Space]:
-    """By field of a dataclass, the space that its type is `Annotated` with; other fields are left out."""
+    """For each field of a dataclass whose type is `Annotated` with a space, that space."""
     if not isinstance(cls, type) or not is_dataclass(cls):
         return {}
     hints = get_type_hints(cls, include_extras=True)

@@ -19,31 +19,30 @@ from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool
 
 MAX_POOL_SIZE = 6
-"""The most models in a pool, unless a size is given."""
+"""The most models in a pool, if the method's name gives no size."""
 
 
 class PoolFusion(ABC):
     """A way to fuse the outputs of a pool's members."""
 
     enumerable: ClassVar[int] = 200
-    """The most pools that are tried one by one; with more, forward selection takes over."""
+    """The largest number of pools that are all tried; of more pools, forward selection tries some."""
 
     @abstractmethod
     def fit(self, train: Dataset, pool: Bools) -> Policy: ...
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
-        """(P,) train accuracies of the pools (P, N), each fitted on train."""
+        """(P,) the train accuracy of each of the pools (P, N), fitted on train."""
         return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
 
 
 @dataclass(frozen=True)
 class BestPool(MethodBase):
-    """The pool of `size` models, or of up to MAX_POOL_SIZE, that is right most often on train with this
-    fusion.
+    """The pool of `size` models, or of up to MAX_POOL_SIZE, with the best train accuracy by one fusion.
 
-    If there are at most `enumerable` pools, all are tried. Otherwise models are added one by one, each time
-    the one that helps most. Ties go to the smaller pool, then to the alphabetically first. If there are fewer
-    models than `size`, all are taken.
+    At most `enumerable` pools are all tried. Otherwise, models are added one by one, each time the one that
+    helps most. Ties go to the smaller pool, then to the alphabetically first. A pool of more models than
+    there are has all of them.
     """
 
     fusion: PoolFusion
@@ -79,7 +78,7 @@ class ChosenPool:
         return self.best.decide(calls)
 
     def hold_to_budget(self, budget: Budget) -> Policy | None:
-        """The best of the tried pools within the budget; None if there is none."""
+        """The policy of the best pool that was tried and that the budget covers; None if it covers none."""
         borne = budget.covers(self.pools, self.train.mean_costs)
         if not borne.any():
             return None
@@ -88,7 +87,7 @@ class ChosenPool:
 
 
 def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
-    """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
+    """(size, N) pools of 1, 2, ... models, each the previous pool plus the model that helps most."""
     pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
     for _ in range(size):
         larger = (pool | np.eye(len(pool), dtype=np.bool_))[~pool]
@@ -108,7 +107,7 @@ FusionT = TypeVar("FusionT", bound=PoolFusion)
 def constant_pool(
     name: str, chosen_by: str, answers: str, *needs: Need
 ) -> Callable[[type[FusionT]], type[FusionT]]:
-    """Registers the best constant pools for a fusion, with `+task` and a size."""
+    """Registers the best constant pools by the decorated fusion, as NAME, NAME:<size> and NAME+task."""
 
     def enter(fusion: type[FusionT]) -> type[FusionT]:
         entry = Entry(

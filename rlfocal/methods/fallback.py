@@ -1,7 +1,7 @@
-"""Decides by the simpler of nested policies, unless held-out train documents show that another is better.
+"""Keeps to the simpler of several policies, unless held-out train documents show that another is better.
 
-A policy that is no better than a simpler one replaces it in at most 5 % of fits, all comparisons of a fit
-taken together. One that is a point worse replaces it in about 1 % (1.1 % at 20 documents). `python -m
+A policy that is no better than a simpler one replaces it in at most 5 % of fits, over all comparisons of a
+fit together. A policy that is a point worse replaces it in about 1 % (1.1 % at 20 documents). `python -m
 benchmarks.fallback` simulates both. Between one model and the start, the higher mean decides (`choose_base`).
 """
 
@@ -16,28 +16,32 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 
-Deciding = Literal[
+PolicyName = Literal[
     "best single", "best single per task", "best single per question", "start", "constant pool", "learned"
 ]
-"""The policy that decides.
+"""The name of a policy that may decide in trained agents.
 
 `best single`: one model alone. `best single per task`: one for each task. `best single per question`: one for
-each question, where answers are only graded. `start`: the best constant pool, weighted by the log-odds of its
-members' accuracies. `constant pool`: the same pool with a trained Fusion. `learned`: the trained Decider and
+each question, where answers are only graded. `start`: the best constant pool, weighted by its members' odds
+of being right. `constant pool`: the same pool with a trained Fusion. `learned`: the trained Decider and
 Fusion.
 """
 CHOICE_LEVEL = 0.05
 """The largest share of fits that choose a policy which is no better than a simpler one."""
 POINT, LEVEL_OF_POINT = 0.01, 0.006
-"""The share of fits that choose a policy which is a POINT worse, by the normal approximation; by simulation,
-about 1 %."""
+"""A point of accuracy, and the largest share of fits that choose a policy which is a point worse.
+
+The share is by the normal approximation; simulations show about 1 %.
+"""
 FIRST_SHARE = 0.8
-"""The share of the level that the first comparison gets; each later one gets this share of the rest, and the
-last one all of it."""
+"""The share of the significance level that the first comparison gets.
+
+Each later comparison gets this share of the rest, and the last one all of it.
+"""
 ASSUMED_VARIANCE = 1.0
-"""Added to the sum of squared differences, because policies agree by chance on few documents."""
+"""A constant in the sum of squared differences, because policies may agree by chance on few documents."""
 LUCK_MARGIN = 1.5
-"""By so many standard errors, documents that were not tried may be better than those that were."""
+"""The number of standard errors by which gains on documents not yet tried may exceed those so far."""
 CHANCE_LEVEL = 0.05
 SHUFFLED_MARGIN = 3.0
 MIN_TRAIN_DOCUMENTS = 10
@@ -47,15 +51,14 @@ Name = TypeVar("Name", bound=str)
 
 
 def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: float = 0.0) -> Name:
-    """The last candidate that is better than the one chosen before it, by their rewards out of fold.
+    """Chooses the simplest candidate, unless a later one is clearly better than the one chosen before it.
 
     `candidates`: names, from the simplest. `out_of_fold` (K, T): the reward of each candidate on every train
-    document, by a fit without that document. `margin`: by how many standard errors a candidate has to be
-    ahead, whatever the level.
+    document, by a fit without that document. `margin`: the least number of standard errors by which a
+    candidate has to be ahead.
 
-    A comparison that succeeds passes its level on to the next one, so all together keep to `CHOICE_LEVEL`
-    (the fallback procedure of Wiens, 2003). So does a comparison with a candidate of the same rewards on
-    every document.
+    A comparison that succeeds, or whose rewards are all equal, passes its level on to the next one. So all
+    together keep to `CHOICE_LEVEL` (the fallback procedure of Wiens, 2003).
     """
     chosen, earned = candidates[0], out_of_fold[0]
     left, passed_on = 1.0, 0.0
@@ -72,10 +75,10 @@ def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: flo
 
 
 def choose_base(simpler: Name, start: Name, out_of_fold: Floats) -> Name:
-    """The policy that decides unless another is clearly better: the start if it earns more than `simpler`.
+    """The start if its mean reward is higher than that of `simpler`, else `simpler`.
 
-    `out_of_fold` (2, T): the rewards of `simpler` and of the start, as for `choose_fallback`. On few
-    documents the start loses points to `simpler` as often as it wins them, so the higher mean decides.
+    `out_of_fold` (2, T): the rewards of `simpler` and of the start, as for `choose_fallback`. No test is
+    needed, because the start loses points to `simpler` as often as it wins them on few documents.
     """
     alone, start_rewards = out_of_fold
     return start if start_rewards.sum() > alone.sum() else simpler
@@ -84,8 +87,8 @@ def choose_base(simpler: Name, start: Name, out_of_fold: Floats) -> Name:
 def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
     """Whether the mean of paired gains (T,) is clearly positive.
 
-    It must be above 0 at this share of `CHOICE_LEVEL` and by `margin` standard errors. It must also be above
-    a point's loss at the same share of `LEVEL_OF_POINT`.
+    The mean must be above 0 at the level `share` · CHOICE_LEVEL, and by `margin` standard errors. It must
+    also be above -POINT at the level `share` · LEVEL_OF_POINT.
     """
     if not gain.size:
         return False
@@ -96,10 +99,9 @@ def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
 
 
 def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
-    """For the first m of n paired gains (m,): whether the mean of all may still become clearly positive.
+    """Whether the mean of n paired gains may become clearly positive, from the first m of them, `gain` (m,).
 
-    It may if the others can be `LUCK_MARGIN` standard errors better than these. If not, further trials add no
-    evidence.
+    It may if the remaining gains would have to be at most `LUCK_MARGIN` standard errors higher than these.
     """
     m = len(gain)
     if not m:
@@ -110,11 +112,11 @@ def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
 
 
 def needed_margin(train: Dataset) -> float:
-    """The margin that `choose_fallback` needs on these documents: 0, or SHUFFLED_MARGIN if labels may be
-    shuffled.
+    """The margin that `choose_fallback` needs: 0, or SHUFFLED_MARGIN if the labels may be shuffled.
 
-    It is 0 where one model is right clearly more often than with the labels of other documents. Each model is
-    tested, at `CHANCE_LEVEL` in all. What is learned from shuffled labels is worse than any good model.
+    It is 0 if some model agrees with the labels clearly more often than with those of other documents. Each
+    model is tested, at `CHANCE_LEVEL` for all together. Policies fitted to shuffled labels are worse than any
+    good model.
     """
     predictions, labels, n = train.predictions, train.labels, len(train)
     size = int(max(predictions.max(initial=0), labels.max(initial=0))) + 1

@@ -1,6 +1,6 @@
-"""Routing by the k nearest questions: a model's score is how often it was right on them.
+"""Routing by the k nearest train documents: a model's score is its accuracy on them.
 
-Neighbours are found by questions, by the models' outputs so far, or by both.
+Neighbours are found by the documents' questions, by the models' outputs so far, or by both.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Neighbours(NamedTuple):
 
     @property
     def is_similar(self) -> Bools:
-        """(T,) whether any train document is similar.
+        """(T,) whether any neighbour has a similarity above 0.
 
-        By cosine, none is if no word of the question is known.
+        With cosines, none has if the encoder knows no word of the question.
         """
         return np.asarray((self.similarity > 0).any(axis=1))
 
 
 def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
-    """(T, D) read-only vectors of questions; cached, because many methods encode the same questions."""
+    """(T, D) read-only vectors of questions, cached because many methods encode the same questions."""
     return _encode(cast(Hashable, encoder), questions)
 
 
@@ -64,8 +64,7 @@ def _encode(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
 
 
 def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> Iterator[tuple[slice, Floats]]:
-    """Yields, by blocks, which rows and the cosines (rows, n) of vectors (T, D) to those of n train documents
-    (n, D).
+    """Yields, for each block of the vectors (T, D), its rows and their cosines (rows, n) to `train` (n, D).
 
     A cosine is 0 where either vector is 0. It is rounded, so that equal vectors tie whatever the block size.
     """
@@ -78,8 +77,10 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> It
 def closeness(
     train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS
 ) -> Iterator[tuple[slice, Floats]]:
-    """Yields, by blocks, which rows and their similarities 1 / (1 + Euclidean distance), for vectors whose
-    lengths carry meaning."""
+    """Yields, for each block of the vectors (T, D), its rows and their similarities (rows, n) to `train`.
+
+    A similarity is 1 / (1 + Euclidean distance), for vectors whose lengths carry meaning.
+    """
     squares = (train**2).sum(axis=1)
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
@@ -89,14 +90,16 @@ def closeness(
         yield rows, (1 / (1 + np.sqrt(np.maximum(squared, 0.0).round(9)))).round(9)
 
 
-def find_nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
+def find_nearest(
+    similarities: Iterator[tuple[slice, Floats]], k: int, *, excludes_self: bool = False
+) -> Neighbours:
     """The k most similar train documents (all if there are fewer), from `cosines` or `closeness`.
 
-    `others`: the documents are the train documents themselves, in the same order, and none is its own
-    neighbour.
+    `excludes_self`: the documents are the train documents themselves, and none is its own neighbour.
     """
     blocks = [
-        _top(_mask_own_similarity(rows, part) if others else part, k, others) for rows, part in similarities
+        _top(_mask_own_similarity(rows, part) if excludes_self else part, k, excludes_self)
+        for rows, part in similarities
     ]
     if not blocks:
         return Neighbours(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
@@ -107,7 +110,7 @@ def find_nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others
 
 
 def compare_with_others(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
-    """The similarities of train documents to one another, with -inf for each to itself."""
+    """Yields blocks of train documents' similarities to each other, in which a document's own is -inf."""
     return ((rows, _mask_own_similarity(rows, part)) for rows, part in similarities)
 
 
@@ -117,10 +120,10 @@ def _mask_own_similarity(rows: slice, similarity: Floats) -> Floats:
     return others
 
 
-def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
+def _top(similarity: Floats, k: int, excludes_self: bool) -> Neighbours:
     """The k highest similarities of each row; ties: the first."""
     n = similarity.shape[1]
-    k = min(k, n - others)
+    k = min(k, n - excludes_self)
     if k == 0:
         none = np.empty((len(similarity), 0))
         return Neighbours(none.astype(np.int64), none)
@@ -149,10 +152,10 @@ class SimilarityEncoder:
     """The number of each model's slots that are used."""
 
     def vectors(self, outputs: Dataset, models: Sequence[int]) -> Floats:
-        """(T, D) vectors of documents for which these models were called.
+        """(T, D) vectors of documents about which these models were asked.
 
-        A model's output enters as the square roots of its probabilities, so Euclidean distance is √2 times
-        Hellinger's. All models count equally.
+        A model's output enters as the square roots of its probabilities, so that Euclidean distance is √2
+        times Hellinger's. All models count equally.
         """
         parts = []
         if self.by != "text":
@@ -165,9 +168,9 @@ class SimilarityEncoder:
 
 
 def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
-    """The encoder for neighbours by text, outputs or both, fitted on train.
+    """The encoder of documents by text, outputs or both, fitted on train.
 
-    Raises InputError for another value of `by`.
+    Raises InputError for a value of `by` outside NEIGHBOUR_SPACES.
     """
     if by not in NEIGHBOUR_SPACES:
         raise unknown_name("neighbours", by, NEIGHBOUR_SPACES, "a selector by neighbours")
@@ -175,18 +178,18 @@ def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
     return SimilarityEncoder(by, reads, train.probs.shape[2])
 
 
-def find_similar(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
-    """The k nearest train documents; ties: the first.
+def find_similar(train: Floats, vectors: Floats, k: int, *, excludes_self: bool = False) -> Neighbours:
+    """The k nearest of the train vectors (n, D) to each of the vectors (T, D); ties: the first.
 
-    `others`: `vectors` are of the train documents, and none is its own neighbour.
+    `excludes_self`: `vectors` are of the train documents, and none is its own neighbour.
     """
-    return find_nearest(closeness(train, vectors), k, others=others)
+    return find_nearest(closeness(train, vectors), k, excludes_self=excludes_self)
 
 
 def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
     """(T, A) for each of A actions, the mean of its train values (n, A) over the k nearest documents.
 
-    Where no train document is similar, it is the mean over all of train.
+    For a document without a similar train document, the mean is over all of train.
     """
     means = np.tile(values.mean(axis=0), (len(neighbours.positions), 1))
     if neighbours.positions.shape[1]:
@@ -216,16 +219,15 @@ def _cut_slots(shares: Floats, width: int) -> Floats:
 )
 @checked
 class KNN(MethodBase):
-    """Asks argmax_m W · score_m - price_m; score_m is the share of the k nearest questions that m answered
-    right.
+    """Asks argmax_m W · score_m - price_m, where score_m is model m's accuracy on the k nearest questions.
 
-    A question without a word that the encoder knows gets each model's mean over train.
+    For a question without a word that the encoder knows, score_m is the accuracy on all of train.
     """
 
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
     encoder: str = TFIDF
     willingness: Worth = math.inf
-    """W, what a right answer is worth, in the unit of prices."""
+    """W, the worth of a right answer in cents per 1,000 queries; infinite: prices do not count."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         weight = 1 / self.willingness
@@ -239,7 +241,10 @@ class KNN(MethodBase):
 
 @dataclass(frozen=True)
 class NeighbourScores(ModelScorer):
-    """Means over the k nearest train questions by cosine; means over all of train where no word is known."""
+    """Scores models by their means over the k train questions with the highest cosines.
+
+    The means are over all of train for a question without a known word.
+    """
 
     encoder: Encoder
     vectors: Floats
@@ -253,8 +258,8 @@ class NeighbourScores(ModelScorer):
         return local_mean(neighbours, self.values, self.k)
 
     def train_scores(self) -> Floats:
-        """Each train document's scores, from its neighbours without itself."""
-        neighbours = find_nearest(cosines(self.vectors, self.vectors), self.k, others=True)
+        """(n, N) the scores for each train question, from its neighbours without itself."""
+        neighbours = find_nearest(cosines(self.vectors, self.vectors), self.k, excludes_self=True)
         return local_mean(neighbours, self.values, self.k)
 
 
@@ -266,11 +271,11 @@ class NeighbourScores(ModelScorer):
 )
 @checked
 class GuardedKNN(MethodBase):
-    """Asks another model than the fallback only if its mean paired difference exceeds z times the standard
-    error.
+    """Asks the best model on train, the fallback, unless another is clearly better on similar questions.
 
-    The neighbours are train questions more similar than `closeness` times the k-th's similarity, weighted by
-    similarity. z is doubled for models that are known to cost more than the fallback.
+    It is if its mean paired difference to the fallback exceeds z standard errors. Neighbours are train
+    questions more similar than `closeness` times the k-th's similarity, weighted by similarity. z is doubled
+    for models that are known to cost more than the fallback.
     """
 
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
@@ -288,17 +293,17 @@ class GuardedKNN(MethodBase):
 class PairedComparison(NamedTuple):
     """A comparison of models with the fallback on each document's neighbours."""
 
-    level: Floats
-    """(T, N) each model's weighted mean correctness; over all of train where a document has no neighbour."""
+    accuracy: Floats
+    """(T, N) each model's weighted accuracy; over all of train where a document has no neighbour."""
     gain: Floats
-    """(T, N) weighted mean of c_m - c_fallback, where c is 1 for a right answer, else 0."""
+    """(T, N) the weighted mean of c_m - c_fallback, where c is 1 for a right answer, else 0."""
     error: Floats
-    """(T, N) the standard error of `gain`; inf where there is no neighbour."""
+    """(T, N) the standard error of `gain`; infinite where a document has no neighbour."""
 
 
 @dataclass(frozen=True)
 class GuardedRouter(PricedRouter):
-    """Asks the model with the largest lead among those that pass the guard; the fallback if there is none."""
+    """Asks the model with the largest lead over the fallback among those clearly ahead, else the fallback."""
 
     settings: GuardedKNN
     encoder: Encoder
@@ -307,7 +312,7 @@ class GuardedRouter(PricedRouter):
     right: Floats
     """(n, N) whether each model was right on the train questions"""
     prices: Floats
-    """(N,) the price of each model"""
+    """(N,) the price of each model, in cents per 1,000 queries; NaN where unknown"""
     price_weight: float = 0.0
     """The accuracy that a cent per 1,000 queries is worth."""
 
@@ -315,7 +320,7 @@ class GuardedRouter(PricedRouter):
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
         paired = self._compare_with_fallback(similarities, fallback)
-        return ask(calls, self._pick(paired, fallback, self.price_weight), paired.level)
+        return ask(calls, self._pick(paired, fallback, self.price_weight), paired.accuracy)
 
     @property
     def decisive(self) -> float:
@@ -325,13 +330,13 @@ class GuardedRouter(PricedRouter):
         means = self.right.mean(axis=0)
         return int((means - weight * self.prices if weight else means).round(9).argmax())
 
-    def _pick(self, paired: PairedComparison, fallback: int, weight: float) -> Ints:
-        """(T,) the position of the model to ask, at this price of accuracy."""
+    def _pick(self, comparison: PairedComparison, fallback: int, weight: float) -> Ints:
+        """(T,) the position of the model to ask, if a cent per 1,000 queries costs `weight` in accuracy."""
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
-        lead = paired.gain - weight * (self.prices - self.prices[fallback]) if weight else paired.gain
+        lead = comparison.gain - weight * (self.prices - self.prices[fallback]) if weight else comparison.gain
         # Where the error is 0, as the fallback's own is with neighbours, any positive lead passes.
-        passes = lead > np.where(paired.error > 0, guard, 0.0) * np.maximum(paired.error, 1e-12)
+        passes = lead > np.where(comparison.error > 0, guard, 0.0) * np.maximum(comparison.error, 1e-12)
         best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
         return np.where(passes.any(axis=1), best, fallback)
 
@@ -374,5 +379,5 @@ class GuardedRouter(PricedRouter):
 
     @cached_property
     def _pairs_on_train(self) -> dict[int, PairedComparison]:
-        """By fallback, comparisons on train in which no document is its own neighbour."""
+        """For each fallback, its comparison on train documents, none of which is its own neighbour."""
         return {}

@@ -1,7 +1,6 @@
-"""Log-linear ensembles, fitted by cross-entropy: a weight per model and a bias per choice, which the text may
-shift.
+"""Log-linear ensembles, fitted by cross-entropy, with a weight per model and a bias per choice.
 
-`online_log_linear` takes a Newton step per label, with a curvature that forgets old labels.
+A question's text may shift them. `online_log_linear` takes a Newton step per label, and forgets old labels.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ class LogLinear(MethodBase):
 )
 @dataclass(frozen=True)
 class LogLinearText(MethodBase):
-    """`log_linear` with text features e beside the log-probs; their ridge penalty is cross-validated on
-    train.
+    """`log_linear` with text features e beside the log-probs, under a ridge penalty cross-validated on train.
 
     Slot c has the logit Σ_i w_i x_ic + b_c + v_c · e; for free answers, Σ_i (w_i + v_i · e) x_ic.
     """
@@ -99,8 +97,10 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True)
 class LogLinearPool:
-    """A log-linear ensemble: answers the slot c with the highest Σ_i w_i x_ic + b_c over members i; text may
-    shift b or w."""
+    """A log-linear ensemble, which answers the slot c with the highest Σ_i w_i x_ic + b_c over members i.
+
+    Text features may shift b or w.
+    """
 
     members: Bools
     """(N,) which models are members"""
@@ -109,9 +109,9 @@ class LogLinearPool:
     biases: Floats
     """(C,) b, a bias for each slot"""
     by_text: Floats | None = None
-    """The weights of text features, as in `Parameters`; None: the text is not read."""
+    """The weights of text features, as in `Parameters`; None if the text is not read."""
     encoder: Encoder | None = None
-    """The encoder of the text; None: the text is not read."""
+    """The encoder of the questions' texts; None if they are not read."""
 
     def decide(self, calls: Calls) -> Answers:
         documents = calls.call(self.members)
@@ -124,7 +124,7 @@ class LogLinearPool:
 
 
 def answer_highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answers:
-    """Answers the existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
+    """Answers the existing slot with the highest logit (T, C); ties go by the outputs x (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
     top = exists & (logits == logits.max(axis=1, keepdims=True))
@@ -137,9 +137,9 @@ def fit_log_linear(train: Dataset, members: Bools, ridge: float = WEIGHT_RIDGE) 
     """Fits the log-linear ensemble of the `members` (N,) by L-BFGS, to convergence.
 
     Minimises the cross-entropy summed over the train documents + ridge / 2 · Σ w². For choices, x is the
-    log-softmax over a document's choices. Free answers have no fixed slots, so no bias can be learned, and
-    the biases stay 0. Most of their shares are 0, which has no logarithm, so x is the share of samples.
-    Documents where no slot is right, or no member gave the right answer, are left out.
+    log-softmax over a document's choices. For free answers, x is the share of samples, because most shares
+    are 0 and have no logarithm. Their slots are not fixed, so that biases stay 0. Documents where no slot is
+    right, or no member gave the right answer, are left out.
 
     Raises RunError if the fit does not converge.
     """
@@ -153,8 +153,8 @@ class Examples(NamedTuple):
 
     kind: Kind
     x: Floats
-    """(M, n, C) the members' evidence for each slot"""
-    closed: Floats
+    """(M, n, C) the members' outputs for each slot, as `evidence` reads them"""
+    penalties: Floats
     """(n, C) -inf where the slot does not exist, else 0"""
     text: Floats
     """(n, D) the text features"""
@@ -170,7 +170,7 @@ class Examples(NamedTuple):
         return cls(train.kind, by_model, closed, text[taught], train.labels[taught])
 
     def take(self, rows: Ints) -> Examples:
-        return Examples(self.kind, self.x[:, rows], self.closed[rows], self.text[rows], self.labels[rows])
+        return Examples(self.kind, self.x[:, rows], self.penalties[rows], self.text[rows], self.labels[rows])
 
     @property
     def start(self) -> Parameters:
@@ -191,7 +191,7 @@ class Examples(NamedTuple):
             logits += self.text @ pool.by_text
         elif reads:
             logits = np.einsum("mnc,nm->nc", self.x, pool.weights + self.text @ pool.by_text)
-        log_p = log_softmax(logits + self.closed, axis=1)
+        log_p = log_softmax(logits + self.penalties, axis=1)
         rows = np.arange(n)
         value = -float(log_p[rows, self.labels].sum())
         surplus = np.exp(log_p)
@@ -237,9 +237,9 @@ def minimise(
 
 
 def _minimise(examples: Examples, ridge: float, text_ridge: float, what: str) -> Parameters:
-    """The minimum of the loss; the start if there are no documents.
+    """The parameters with the least loss; the start if there are no documents.
 
-    Raises RunError if L-BFGS does not reach it.
+    Raises RunError, which names `what`, if L-BFGS does not converge.
     """
     if not len(examples.labels):
         return examples.start
@@ -250,7 +250,10 @@ def _minimise(examples: Examples, ridge: float, text_ridge: float, what: str) ->
 
 
 def evidence(documents: Dataset, members: Bools) -> tuple[Floats, Bools]:
-    """(T, M, C) x, 0 where the slot does not exist; and (T, C) which slots the members' outputs have."""
+    """(T, M, C) the members' log-probs of choices or shares of samples; and (T, C) which slots they have.
+
+    Log-probs are 0 where the slot does not exist.
+    """
     if documents.kind == "answers":
         shares = documents.probs[:, members]
         return shares, np.asarray((shares > 0).any(axis=1))
@@ -278,7 +281,7 @@ class OnlineLogLinear(MethodBase):
     """A log-linear ensemble of all models, fitted on train and then updated with each label."""
 
     memory: Annotated[float, Field(ge=1), Range(100.0, 10_000.0, log=True)] = 1000.0
-    """After so many documents, a label counts 1/e of what it did at first."""
+    """The number of documents after which a label counts 1/e of what it did at first."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:
         everyone = np.ones(len(train.models), dtype=np.bool_)
@@ -299,7 +302,7 @@ class NewtonPool:
     parameters: Floats
     """(M + C,) weights and biases after train"""
     precision: Floats
-    """(M + C, M + C) the remembered curvature of the loss"""
+    """(M + C, M + C) the curvature of the loss, in which old labels count less"""
     memory: float
 
     def decide(self, calls: Calls) -> Answers:
@@ -327,7 +330,7 @@ class NewtonPool:
 
 
 class UnlabelledDocument(NamedTuple):
-    """One document, before its label is known."""
+    """The ensemble's view of one document before its label is known."""
 
     chances: Floats
     """(C,) the probability of each slot"""
@@ -336,35 +339,35 @@ class UnlabelledDocument(NamedTuple):
 
 
 def features(x: Floats, kind: Kind) -> Floats:
-    """(C, M + C) the features in which a document's logits are linear, from its evidence (M, C).
+    """(C, M + C) the features in which a document's logits are linear, from the models' outputs x (M, C).
 
-    Free answers have no biases.
+    Free answers have no biases, so that their last C features are 0.
     """
     n_slots = x.shape[1]
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def make_document(parameters: Floats, given: Floats, exists: Bools) -> UnlabelledDocument:
-    """A document with its probabilities and curvature, from features (C, K) and which slots exist (C,)."""
+def make_document(parameters: Floats, x: Floats, exists: Bools) -> UnlabelledDocument:
+    """The probabilities and curvature of a document, from features x (C, K) and which slots exist (C,)."""
     if not exists.any():
-        return UnlabelledDocument(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
-    logits = np.where(exists, given @ parameters, -np.inf)
+        return UnlabelledDocument(np.zeros(len(x)), np.zeros((len(parameters), len(parameters))))
+    logits = np.where(exists, x @ parameters, -np.inf)
     chances = np.exp(logits - logits.max())
     chances /= chances.sum()
-    mean = chances @ given
-    return UnlabelledDocument(chances, (given.T * chances) @ given - np.outer(mean, mean))
+    mean = chances @ x
+    return UnlabelledDocument(chances, (x.T * chances) @ x - np.outer(mean, mean))
 
 
 def newton_step(
-    parameters: Floats, precision: Floats, given: Floats, exists: Bools, label: int, memory: float
+    parameters: Floats, precision: Floats, x: Floats, exists: Bools, label: int, memory: float
 ) -> tuple[Floats, Floats]:
-    """The parameters and their precision after one document's label.
+    """The parameters θ and their precision A after the label of a document with features x (C, K).
 
     A <- γ A + (1 - γ) MIN_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory). g is the gradient of
     the right slot's log-probability, and H its negative curvature.
     """
-    chances, curvature = make_document(parameters, given, exists)
+    chances, curvature = make_document(parameters, x, exists)
     keep = np.exp(-1 / memory)
     precision = keep * precision + (1 - keep) * MIN_CURVATURE * np.eye(len(parameters)) + curvature
-    slope = given[label] - chances @ given
+    slope = x[label] - chances @ x
     return parameters + np.linalg.solve(precision, slope), precision

@@ -21,7 +21,7 @@ from rlfocal.methods.registry import MethodBase, answer_policy
 
 TUNED_VALUE = "tuned"
 MAX_NEXT_MODELS = 16
-"""The most models that may be asked next. If there are more, the most accurate on train are taken."""
+"""The most models that may be asked next: the most accurate on train, if there are more."""
 NEIGHBOUR_COUNTS = (25, 50, 100, 200)
 """The numbers of neighbours that are tried."""
 
@@ -42,13 +42,13 @@ NEIGHBOUR_COUNTS = (25, 50, 100, 200)
 class OutputsKnn(MethodBase):
     """Asks a few models, then at most one more, chosen by the nearest train documents.
 
-    An action is to ask no more, or to ask model m. Its value on a document is a share of the k nearest train
-    documents: those on which the log-linear ensemble of the models then asked is right. Another model is
-    asked where its gain in value is worth its price.
+    An action is to ask no more, or to ask model m. Its value is the accuracy on the k nearest train documents
+    of the log-linear ensemble of all models then asked. Another model is asked where its gain in value is
+    worth its price.
     """
 
     neighbours: str = TUNED_VALUE
-    """"text", "outputs", "both", or "tuned": the one that is right most often on train by leave-one-out."""
+    """The kind of similarity: "text", "outputs", "both", or "tuned": the best on train by leave-one-out."""
     probes: Annotated[int, Range(1, 3)] = 1
     """The number of models asked first."""
     ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = WEIGHT_RIDGE
@@ -72,7 +72,7 @@ class OutputsKnn(MethodBase):
 
 
 def _list_kinds(train: Dataset) -> tuple[str, ...]:
-    """The kinds of similarity to try; those by text only if there are texts."""
+    """The kinds of similarity to try; without texts, only that of outputs."""
     return NEIGHBOUR_SPACES if any(train.questions) else ("outputs",)
 
 
@@ -82,7 +82,7 @@ def _mask(models: Sequence[int], documents: Dataset) -> Bools:
 
 @dataclass(frozen=True)
 class ActionValues:
-    """The value of each action, from its results on similar train documents."""
+    """The values of actions on a document, from their results on similar train documents."""
 
     encoder: SimilarityEncoder
     k: int
@@ -90,12 +90,12 @@ class ActionValues:
     """(n, D) train documents as vectors."""
     right: Floats
     """(n, A) 1 where an action is right on train, else 0."""
-    left_out: Floats
-    """(n, A) leave-one-out values of the train documents."""
+    leave_one_out: Floats
+    """(n, A) the value of each action on each train document, from the other train documents."""
     n_right: float
 
     def __call__(self, outputs: Dataset, probes: Sequence[int]) -> Floats:
-        """(T, A) the value of each action on T documents, from the outputs of the models asked first."""
+        """(T, A) the value of each action on T documents, from the outputs of the models `probes`."""
         neighbours = find_similar(self.train_vectors, self.encoder.vectors(outputs, probes), self.k)
         return local_mean(neighbours, self.right, self.k)
 
@@ -103,9 +103,9 @@ class ActionValues:
 def fit_value(
     encoder: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
 ) -> ActionValues:
-    """Chooses the number of neighbours whose choices are right most often on train; ties: the smaller."""
+    """Chooses the number of neighbours by which actions are right most often on train; ties: the smaller."""
     vectors = encoder.vectors(outputs, probes)
-    nearest = find_similar(vectors, vectors, NEIGHBOUR_COUNTS[-1], others=True)
+    nearest = find_similar(vectors, vectors, NEIGHBOUR_COUNTS[-1], excludes_self=True)
     tried = []
     for k in NEIGHBOUR_COUNTS:
         values = local_mean(nearest, right, k)
@@ -116,22 +116,22 @@ def fit_value(
 
 @dataclass(frozen=True)
 class Selector:
-    """Asks one more model where its value exceeds that of asking no more by more than the action's toll."""
+    """Asks the models `probes`, and one more where its value less its toll exceeds that of asking no more."""
 
     probes: tuple[int, ...]
-    more: tuple[int, ...]
+    next_models: tuple[int, ...]
     pools: tuple[LogLinearPool, ...]
-    """Log-linear ensembles of the models asked first, and of these with each model in `more`."""
+    """The log-linear ensemble of the probes, and of the probes with each of `next_models`."""
     value: ActionValues
     prices: Floats
     tolls: Floats | None = None
-    """(A,) λ · cost, subtracted from each action's value; None: nothing is subtracted."""
+    """(A,) λ · cost of each action, which is subtracted from its value; None: no tolls."""
 
     def decide(self, calls: Calls) -> Answers:
         models = np.arange(len(calls.models))
         value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
         action = _choose_actions(value, self.tolls)
-        asked = np.array([-1, *self.more])[action]
+        asked = np.array([-1, *self.next_models])[action]
         outputs = calls.call(asked[:, None] == models)
         slots = np.full(len(calls), -1, dtype=np.int64)
         for number, pool in enumerate(self.pools):
@@ -142,10 +142,10 @@ class Selector:
     def hold_to_budget(self, budget: Budget) -> Selector | None:
         """The selector with the smallest λ that keeps to the budget on train.
 
-        None if the models asked first exceed the budget.
+        None if the probes alone exceed the budget.
         """
         cost = budget.costs(self.prices)
-        first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
+        first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.next_models)]])
         left = budget.amount - first + 1e-9
         if left < 0:
             return None
@@ -154,7 +154,7 @@ class Selector:
             return np.where(np.isfinite(extra), toll * np.where(np.isfinite(extra), extra, 0.0), np.inf)
 
         def keeps_budget(toll: float) -> bool:
-            return bool(extra[_choose_actions(self.value.left_out, scale_costs(toll))].mean() <= left)
+            return bool(extra[_choose_actions(self.value.leave_one_out, scale_costs(toll))].mean() <= left)
 
         # No gain exceeds 1, so a model with a toll of 2 is never asked.
         most = 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
@@ -163,7 +163,6 @@ class Selector:
 
 
 def _choose_actions(value: Floats, tolls: Floats | None) -> Ints:
-    """(T,) the action with the highest value (T, A) less its toll; ties: asking no more, then the more
-    accurate model."""
+    """(T,) the action with the highest value (T, A) less its toll (A,); ties: the first action."""
     action: Ints = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
     return action

@@ -1,4 +1,4 @@
-"""Reference policies: what every learned method has to beat, and the ceiling.
+"""Reference policies, which every learned method has to beat, and the oracle.
 
 They are single models, votes, and one model chosen at random or by the last label (paper, section 3.9).
 """
@@ -19,7 +19,7 @@ from rlfocal.methods.routing import ask
 from rlfocal.statistics.votes import plurality, soft_vote
 
 N_BEST_MODELS = 3
-"""The number of models to choose from, unless a size is given."""
+"""The number of models to choose from, if the method's name gives none."""
 
 
 @register(
@@ -114,7 +114,7 @@ class ConstantChoice(MethodBase):
 )
 @dataclass(frozen=True)
 class Oracle(MethodBase):
-    """Is right wherever some model is right. It is a ceiling, not a method, because it reads labels."""
+    """Answers right wherever some model is right, by reading labels: a ceiling of all methods."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:
         return [self]
@@ -169,7 +169,7 @@ class Votes:
 )
 @dataclass(frozen=True)
 class RandomSelect(MethodBase):
-    """Asks one of the models that are best on train, at random."""
+    """Asks one of the `size` best models on train, drawn anew for every document."""
 
     size: int = N_BEST_MODELS
     seeded = True
@@ -182,12 +182,12 @@ class RandomSelect(MethodBase):
 class RandomPolicy:
     """Asks a model drawn anew for every document."""
 
-    among: Ints
+    candidates: Ints
     """The positions of the models to choose from."""
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
-        return ask(calls, np.random.default_rng(self.seed).choice(self.among, len(calls)))
+        return ask(calls, np.random.default_rng(self.seed).choice(self.candidates, len(calls)))
 
 
 @register(
@@ -203,8 +203,7 @@ class RandomPolicy:
 )
 @dataclass(frozen=True)
 class LatestCorrect(MethodBase):
-    """Asks one of the models that are best on train, at random among those that were right on the previous
-    document.
+    """Asks one of the `size` best models on train, drawn from those that were right on the last document.
 
     It needs each document's label before the next document, so it does not run under the frozen protocol.
     """
@@ -219,16 +218,18 @@ class LatestCorrect(MethodBase):
 
 @dataclass(frozen=True)
 class LatestCorrectPolicy:
-    """Asks a model that was right on the previous document; any model at the start, and after documents where
-    none was right."""
+    """Asks a random one of the models that were right on the previous document.
 
-    among: Ints
+    At the start, and where none was right, it asks a random one of all candidates.
+    """
+
+    candidates: Ints
     """The positions of the models to choose from."""
     seed: int
 
     def decide(self, calls: Calls) -> Answers:
-        """Asks a model at random for every document, as there are no labels."""
-        nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
+        """Asks a random candidate about every document, because there are no labels."""
+        nobody = np.zeros((len(calls), len(self.candidates)), dtype=np.bool_)
         return ask(calls, self._pick(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
@@ -238,20 +239,22 @@ class LatestCorrectPolicy:
         right.
         """
         rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
-        everyone[self.among] = True
-        before = np.zeros((1, len(self.among)), dtype=np.bool_)
+        everyone[self.candidates] = True
+        before = np.zeros((1, len(self.candidates)), dtype=np.bool_)
         for turn in stream:
             turn.answer(int(ask(turn.calls, self._pick(before, rng)).slots[0]))
             turn.calls.call(everyone)
-            before = turn.right[None, self.among]
+            before = turn.right[None, self.candidates]
 
-    def _pick(self, before: Bools, rng: np.random.Generator) -> Ints:
-        """(T,) positions among all models, from which of K models were right on the previous document (T,
-        K)."""
-        draws = rng.random(before.shape)
-        candidates = before | ~before.any(axis=1, keepdims=True)
+    def _pick(self, was_right: Bools, rng: np.random.Generator) -> Ints:
+        """(T,) the position of a random one of K candidates among those that `was_right` (T, K) marks.
+
+        If it marks none, all candidates may be drawn.
+        """
+        draws = rng.random(was_right.shape)
+        candidates = was_right | ~was_right.any(axis=1, keepdims=True)
         # The candidate with the highest of i.i.d. draws is a uniform choice.
-        picked: Ints = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]
+        picked: Ints = self.candidates[np.where(candidates, draws, -1.0).argmax(axis=1)]
         return picked
 
 

@@ -29,14 +29,14 @@ PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
 Reads = Literal["task", "question", "outputs"]
 PLUS_TASK = "+task"
-"""The suffix of every method that reads a task's name within one fit, and of no other."""
+"""The suffix of the names of all methods that read the tasks' names."""
 Settings = Mapping[str, Mapping[str, Any]]
-"""Settings that differ from the defaults, by method. Those under "" go to every method that has them."""
+"""For each method, settings that differ from the defaults. Those under "" go to every method with them."""
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
 """The role of a method.
 
-`reference`: always shown beside RL-Focal. `constant_pool`: the one of equal size is shown beside it unless
-methods are named. `control`: RL-Focal without one of its parts, no rival. `ceiling`: reads labels, no rival.
+`reference`: always run beside RL-Focal. `constant_pool`: run beside it with as many models, unless methods
+are named. `control`: RL-Focal without one of its parts, no rival. `ceiling`: reads labels, no rival.
 """
 
 
@@ -51,11 +51,11 @@ class CheckpointStore:
 
 
 class MethodBase:
-    """What most methods share: no seed changes them, and one text identifies what they fit and decide."""
+    """The base of methods that no seed changes, and whose `recipe` is their revision."""
 
     revision = "1"
-    """A text that changes when the method fits or decides otherwise than before."""
-    named: ClassVar[str] = ""
+    """A text to change whenever the method fits or decides differently than before."""
+    registered_name: ClassVar[str] = ""
     """The name under which the class is registered."""
 
     @property
@@ -73,7 +73,7 @@ class MethodArguments:
     argument: str | None = None
     """The text after the colon of the method's name."""
     store: CheckpointStore | None = None
-    """The store of trained agents; without one, nothing trained is saved."""
+    """The store of trained agents; None: agents are not saved."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Values of the method's settings that replace the defaults."""
     on_progress: Callable[[float], None] | None = None
@@ -81,13 +81,13 @@ class MethodArguments:
 
     @property
     def size(self) -> int | None:
-        """The argument as a number of models."""
+        """The argument as a number of models; None without an argument."""
         return None if self.argument is None else int(self.argument)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known about a method before it is built."""
+    """The description of a method in the registry, and the function that builds it."""
 
     name: str
     asks: str
@@ -98,20 +98,19 @@ class Entry:
     reads: tuple[Reads, ...] = ()
     """What the method's choices depend on: a task's name, the question, or outputs of models that it asked.
 
-    A task's name is hidden from methods that do not list it. An answer that is passed on unread does not
-    count.
+    The tasks' names are hidden from methods that do not list `task`. An output that is only passed on as the
+    answer does not count.
     """
     with_task: Literal["fitted per task", "as an input"] | None = None
-    """How `NAME+task`, which is then also registered, uses the task's name.
+    """How `NAME+task` uses the task's name; None: there is no such method.
 
-    `fitted per task`: one fit for each task beside that of all. `as an input`: the same method that is shown
-    the names.
+    `fitted per task`: one fit for each task, and one to all. `as an input`: one fit that sees the names.
     """
     kinds: tuple[Kind, ...] = get_args(Kind)
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold, by the keys of `_NEED_WORDS`."""
+    """What the data must have, as keys of `_NEED_WORDS`."""
     needs_setting: str = ""
     """The setting without which the method cannot run, such as the model that it fine-tunes."""
     source: str = ""
@@ -133,11 +132,9 @@ class Entry:
     package: str = ""
     """The package that registers the method; empty: rlfocal itself."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """The settings that `--tune` searches, with their ranges; by default, the fields that are `Annotated`
-    with one.
+    """The settings that `--tune` searches, with their ranges; by default, the fields `Annotated` with one.
 
-    It never holds a setting that says what a call or a cent is worth: a search for accuracy alone would
-    always pay more.
+    Settings that weigh calls or cents are never among them, because a search for accuracy would pay any cost.
     """
 
     @property
@@ -159,7 +156,7 @@ class Entry:
     def explain_missing(
         self, data: Dataset, protocol: str, settings: Settings | None = None, per: str = "benchmark"
     ) -> str | None:
-        """A sentence on what the data or the settings lack for the method; None if it can run."""
+        """A clause on why the method cannot run, such as "needs several samples"; None if it can run."""
         has_passes = data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any())
         has = {
             "questions": any(data.questions),
@@ -185,7 +182,7 @@ class Entry:
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
 
     def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
-        """Whether the method can run with so many models, this kind of answers and this protocol."""
+        """Whether the method can run with this number of models, kind of documents and protocol."""
         return n_models >= self.fewest_models and kind in self.kinds and protocol in self.protocols
 
 
@@ -200,29 +197,30 @@ _NEED_WORDS: dict[Need, str] = {
 }
 _ENTRIES: dict[str, Entry] = {}
 _MODULES: dict[str, str] = {}
-"""By method, the top package of the module that registered it."""
-Made = TypeVar("Made", bound=Callable[..., Method])
+"""For each method, the top package of the module that registered it."""
+MethodT = TypeVar("MethodT", bound=Callable[..., Method])
 
 
-def register(entry: Entry) -> Callable[[Made], Made]:
+def register(entry: Entry) -> Callable[[MethodT], MethodT]:
     """Registers the decorated class or function, and its `+task` form if its entry has one.
 
-    Raises ValueError for a name that is taken, and for a name whose end wrongly says whether it reads tasks;
-    InputError as `refuse_renamed_hooks` does.
+    Raises ValueError for a name that is registered, and for a name that does or does not end in `+task`
+    against what the entry reads. Raises InputError as `refuse_renamed_hooks` does.
     """
 
-    def enter(made: Made) -> Made:
+    def enter(made: MethodT) -> MethodT:
         make, space = entry.make or (lambda _: made()), entry.space or annotated_space(made)
         complete = replace(entry, make=make, space=space)
         if isinstance(made, type):
             refuse_renamed_hooks(made)
-            setattr(made, "named", entry.name)  # noqa: B010
+            setattr(made, "registered_name", entry.name)  # noqa: B010
         for entered in [complete, *([_add_task(complete)] if complete.with_task else [])]:
             if entered.name in _ENTRIES:
                 raise ValueError(f"method {entered.name!r} is registered already")
             if entered.name.endswith(PLUS_TASK) != ("task" in entered.reads):
                 raise ValueError(
-                    f"method {entered.name!r} reads {entered.reads}: {PLUS_TASK} names who reads tasks"
+                    f"method {entered.name!r} reads {entered.reads}: a name ends in {PLUS_TASK} if and "
+                    "only if the method reads task"
                 )
             _ENTRIES[entered.name] = entered
             _MODULES[entered.name] = made.__module__.partition(".")[0]
@@ -231,17 +229,17 @@ def register(entry: Entry) -> Callable[[Made], Made]:
     return enter
 
 
-def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[Made], Made]:
-    """Registers a policy that is fitted to models' outputs, and runs only when it is named.
+def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[MethodT], MethodT]:
+    """Registers a method that reads models' outputs and runs only when it is named.
 
-    `more`: further fields of its entry.
+    `more`: further fields of the method's entry.
     """
     usual: dict[str, Any] = {"is_default": False, "reads": ("outputs",), **more}
     return register(Entry(name, asks, answers, **usual))
 
 
 def _add_task(entry: Entry) -> Entry:
-    """The entry of the same method with the task's name as an input."""
+    """The entry of NAME+task, the same method with the task's name as an input."""
     make = entry.make
     assert make is not None
     is_input = entry.with_task == "as an input"
@@ -310,7 +308,7 @@ def find_methods(*roles: Role) -> tuple[str, ...]:
 
 
 def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
-    """The default methods that pool size, kind and protocol admit."""
+    """The default methods that can run with this pool size, kind of documents and protocol."""
     every = entries().items()
     return [name for name, entry in every if entry.is_default and entry.admits(n_models, kind, protocol)]
 
@@ -318,7 +316,7 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
 def every_method(
     data: Dataset, protocol: str = "frozen", settings: Settings | None = None, per: str = "benchmark"
 ) -> tuple[list[str], dict[str, str]]:
-    """The methods that data, protocol and settings admit; and for each other method, the reason why not."""
+    """The methods that can run on these data, and for each other method, the reason why it cannot."""
     named, left_out = [], {}
     for entry in entries().values():
         if entry.is_in_all and (entry.names or not entry.needs_argument):
@@ -334,10 +332,10 @@ def every_method(
 def with_references(
     names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
 ) -> list[str]:
-    """Each name once; if RL-Focal is among them, also the methods that it is compared with.
+    """Each name once; if RL-Focal is among them, also the methods that always run beside it.
 
-    They are the reference policies that the data admit, and the start of `rl_focal` with `log_linear` on its
-    models.
+    They are the reference policies, and beside `rl_focal` its start and `log_linear` on the start's models.
+    Methods that the data do not admit are left out.
     """
     if not set(names) & set(find_methods("rl_focal")):
         return list(dict.fromkeys(names))
@@ -358,19 +356,19 @@ def reads_task(name: str) -> bool:
 
 
 def reads_of(name: str) -> tuple[Reads, ...]:
-    """What the choices of the method of that name depend on; empty for a name that is not registered."""
+    """The field `reads` of a method's entry; empty for a name that is not registered."""
     entry = entries().get(name.partition(":")[0])
     return entry.reads if entry else ()
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown one."""
+    """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown name."""
     registered = entries()
     base, colon, _ = name.partition(":")
     entry = registered.get(base)
     refuse_gone(f"method {base.removesuffix(PLUS_TASK)}")
     if entry is None and base.removesuffix(PLUS_TASK) in RIVALS:
-        raise InputError(f"method {base} is in a package of its own: in a checkout, pip install ./rivals")
+        raise InputError(f"method {base} is in another package: in a checkout, pip install ./rivals")
     if entry is None or (colon and not entry.argument) or (not colon and entry.needs_argument):
         raise unknown_name("method", name, [each.pattern for each in registered.values()])
     return entry
@@ -383,7 +381,7 @@ def check_methods(
     settings: Settings | None = None,
     per: str = "benchmark",
 ) -> None:
-    """Raises InputError for a method that does not exist, or that data, protocol or settings do not admit."""
+    """Raises InputError for a method that does not exist, or that cannot run on these data."""
     if not names:
         raise InputError(f"no method named; known: {', '.join(each.pattern for each in entries().values())}")
     for name in names:
@@ -403,7 +401,7 @@ def check_methods(
 
 
 def make_method(name: str, making: MethodArguments | None = None) -> Method:
-    """The method of that name. Raises InputError for an unknown one."""
+    """Builds the method of that name. Raises InputError for an unknown name or setting."""
     making = replace(making or MethodArguments(), argument=name.partition(":")[2] or None)
     make = entry_of(name).make
     assert make is not None  # the register fills it in
@@ -412,10 +410,7 @@ def make_method(name: str, making: MethodArguments | None = None) -> Method:
 
 
 def _apply_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
-    """The method with these settings.
-
-    Raises InputError for a setting that it does not have, or of the wrong type.
-    """
+    """The method with these settings; raises InputError for an unknown setting or an unreadable value."""
     if isinstance(method, PerTaskMethod):
         return replace(method, method=_apply_settings(method.method, settings, name))
     defaults = list_settings(method)

@@ -16,17 +16,17 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, least_enough
 from rlfocal.data.text import questions_of
-from rlfocal.methods.registry import Entry, Made, register
+from rlfocal.methods.registry import Entry, MethodT, register
 
 _BISECTION_STEPS = 50
 _DECISIVE_PRICE_WEIGHT = 1e6
-"""A price weight so high that scores do not count, in answers per cost of the dearest model."""
+"""A price weight so high that scores do not count, in right answers per price of the dearest model."""
 
 
-def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]:
-    """Registers a router that asks one model by the question alone, within any budget.
+def question_router(name: str, asks: str, **more: Any) -> Callable[[MethodT], MethodT]:
+    """Registers a router, which asks one model by the question alone, and can keep to any budget.
 
-    `more`: further fields of its entry.
+    `more`: further fields of the router's entry.
     """
     usual = {"answers": "what it answers", "needs": ("questions",), "reads": ("question",)}
     every: dict[str, Any] = {**usual, "has_budgets": True, "is_default": False, **more}
@@ -44,21 +44,26 @@ class ModelScorer(ABC):
         """(T, N) a score for each question and model"""
 
     def train_scores(self) -> Floats:
-        """(T, N) scores of the train documents: held-out where that is cheap, in this class in-sample."""
+        """(T, N) scores of the train questions; subclasses may leave each question out of its own scores."""
         return self.scores(self.questions)
 
 
 class PricedRouter(ABC):
-    """A frozen dataclass that asks one model for each document; the higher its price weight, the cheaper the
-    models."""
+    """A router with a price weight: the higher it is, the cheaper models are asked.
+
+    Subclasses are frozen dataclasses.
+    """
 
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     price_weight: float
 
     def hold_to_budget(self, budget: Budget) -> Self | None:
-        """The router within a budget: in models, itself; in cents, with the smallest price weight that keeps
-        to the budget on train."""
+        """The router held to a budget; None if it cannot keep to it.
+
+        For a budget in models, that is the router itself. For one in cents, it has the smallest price weight
+        that keeps to the budget on train.
+        """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
@@ -66,7 +71,7 @@ class PricedRouter(ABC):
 
     @abstractmethod
     def mean_train_price(self, weight: float) -> float:
-        """The mean price on train at a price weight, in cents per 1,000 queries."""
+        """The mean price of the models asked on train at a price weight, in cents per 1,000 queries."""
 
     @property
     @abstractmethod
@@ -86,7 +91,7 @@ class ScoreRouter(PricedRouter):
     is_probability: bool = True
     """Whether a score is the probability that the model is right."""
     costs: ModelScorer | None = None
-    """The cost of a query, in the same unit; None: its model's price."""
+    """A scorer of the cost of each question and model, in the unit of prices; None: prices are costs."""
 
     def decide(self, calls: Calls) -> Answers:
         questions = questions_of(calls)
@@ -115,8 +120,7 @@ class ScoreRouter(PricedRouter):
 
 
 def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
-    """(T,) the position of the model with the highest scores (T, N) less weight times costs, (N,) or (T,
-    N)."""
+    """(T,) the position of the model with the highest score (T, N) minus weight · costs, (N,) or (T, N)."""
     worth = scores - weight * costs if weight else scores
     # Rounded, or the float error of a sum would break a tie.
     picked: Ints = worth.round(9).argmax(axis=1)
@@ -124,9 +128,9 @@ def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
 
 
 def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answers:
-    """Calls each document's model (T,) and takes its answer.
+    """Asks one model (T,) about each document, and gives its answer.
 
-    Its probability of being right is that of `chances` (T, N); 0 for a missing answer.
+    The answer's probability is that of the model in `chances` (T, N); 0 for a missing answer.
     """
     outputs = calls.call(models[:, None] == np.arange(len(calls.models)))
     rows = np.arange(len(calls))
@@ -142,8 +146,9 @@ def cheapest_enough(
 ) -> float | None:
     """The smallest price weight with a mean price of at most `amount`, by bisection.
 
-    `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
-    which only the cheapest model is asked. None if a price is unknown, or even the cheapest costs more.
+    `mean_price`: a function from a price weight to cents per 1,000 queries, which should not rise with it.
+    `highest`: a weight at which only the cheapest model is asked. None if a price is unknown, or if even the
+    cheapest model costs more.
     """
     if np.isnan(prices).any():
         return None
@@ -163,7 +168,7 @@ def decisive_weight(prices: Floats, spread: float) -> float:
 
 
 def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
-    """Raises InputError if a model has no price; `setting`, at this value, weighs prices."""
+    """Raises InputError, which names the `setting` that weighs prices, if a model has no price."""
     if np.isnan(train.prices).any():
         missing = train.models[int(np.isnan(train.prices).argmax())]
         raise InputError(

@@ -1,5 +1,4 @@
-"""Multinomial regressions that predict the right choice from all log-probs, from the question's text, or from
-both."""
+"""Multinomial regressions that predict the right choice, from all log-probs, the question's text, or both."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 INVERSE_RIDGE = 0.1
 """The inverse of the ridge penalty, scikit-learn's C."""
 _FOLD_TOLERANCE = 1e-3
-"""The tolerance of fits on folds: held-out losses rank the ridges long before a fit has converged."""
+"""The tolerance of fits on folds, whose losses rank ridge penalties long before the fits have converged."""
 
 
 @register(
@@ -40,10 +39,7 @@ _FOLD_TOLERANCE = 1e-3
 )
 @dataclass(frozen=True)
 class StackedRegression(MethodBase):
-    """A multinomial regression on the standardised log-probs of all models.
-
-    Free answers cannot be stacked.
-    """
+    """A multinomial regression of the right choice on the standardised log-probs of all models."""
 
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
@@ -62,8 +58,7 @@ class StackedRegression(MethodBase):
 )
 @dataclass(frozen=True)
 class StackedTextRegression(MethodBase):
-    """`stacking` whose regression also sees text features; their ridge penalty is cross-validated on
-    train."""
+    """`stacking` whose regression also sees text features, with a ridge penalty cross-validated on train."""
 
     encoder: str = TFIDF
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
@@ -87,9 +82,9 @@ class StackedTextRegression(MethodBase):
 )
 @dataclass(frozen=True)
 class TextRegression(MethodBase):
-    """A multinomial regression on text features, with a ridge penalty cross-validated on train.
+    """A multinomial regression of the right choice on text features alone, without asking any model.
 
-    It asks no model.
+    Its ridge penalty is cross-validated on train.
     """
 
     encoder: str = TFIDF
@@ -100,10 +95,10 @@ class TextRegression(MethodBase):
 
 @dataclass(frozen=True)
 class StackedPolicy:
-    """Answers the likeliest of a document's choices, among those that were ever right in train."""
+    """Answers the likeliest of a document's choices, among those that were right for some train document."""
 
     encoder: Encoder | None
-    """The encoder of the text; None: the text is not read."""
+    """The encoder of the questions' texts; None if they are not read."""
     asks: bool
     """Whether all models are asked; if not, none is."""
     regression: Regression
@@ -121,7 +116,7 @@ class StackedPolicy:
 def fit_stacked(
     train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True
 ) -> StackedPolicy:
-    """Fits a regression on the log-probs of train, if it `asks`, and on the texts, if an encoder is named."""
+    """Fits a regression to train on log-probs, if it `asks` models, and on texts, if `encoder` names one."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
     features = log_prob_features(train) if asks else np.zeros((len(train), 0))
     regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
@@ -129,7 +124,7 @@ def fit_stacked(
 
 
 def log_prob_features(documents: Dataset) -> Floats:
-    """(T, N · C) log-probs; 0 where they are not finite, as where the choice does not exist."""
+    """(T, N · C) log-probs; 0 where they are not finite, as for choices that do not exist."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)
 
@@ -144,9 +139,9 @@ class Regression:
     """A multinomial regression on standardised features and on text features."""
 
     classes: Ints
-    """The choices that were ever right in train."""
+    """The choices that were right for some train document."""
     ridge: float
-    """The ridge penalty on the text's weights; infinite: the text is left out."""
+    """The ridge penalty on the text's weights; infinite if the text is left out."""
     inverse_ridge: float
     """scikit-learn's C for the weights of the features other than text."""
     middle: Floats
@@ -154,38 +149,38 @@ class Regression:
     scale: Floats
     """(F,) the standard deviations on train of the features other than text"""
     model: LogisticRegression | None
-    """The fitted regression; None if fewer than two choices were ever right."""
+    """The fitted regression; None if fewer than two choices were right for some train document."""
 
-    def log_chances(self, others: Floats, text: Floats) -> Floats:
-        """(T, classes) log-probabilities, from the other features (T, F) and the text features (T, D)."""
+    def log_chances(self, features: Floats, text: Floats) -> Floats:
+        """(T, classes) log-probabilities, from features (T, F) and text features (T, D)."""
         if self.model is None:
             return np.zeros((len(text), len(self.classes)))
-        standard = (others - self.middle) / self.scale
+        standard = (features - self.middle) / self.scale
         given = _join_features(standard, text, self.ridge, self.inverse_ridge)
         return np.asarray(self.model.predict_log_proba(given))
 
 
-def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: float) -> Regression:
-    """A multinomial regression on standardised features (T, F) and text features (T, D) of labels (T,).
+def fit_regression(features: Floats, text: Floats, labels: Ints, inverse_ridge: float) -> Regression:
+    """Fits a multinomial regression of labels (T,) on standardised features (T, F) and text features (T, D).
 
-    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v²; w are the weights of the
-    features and v those of the text. The ridge is cross-validated. Documents of label -1, where no choice is
-    right, are left out.
+    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v². w are the weights of the
+    features, and v those of the text. The ridge is cross-validated. Documents with the label -1, where no
+    choice is right, are left out.
     """
     has_right = labels >= 0
-    others, text, labels = others[has_right], text[has_right], labels[has_right]
+    features, text, labels = features[has_right], text[has_right], labels[has_right]
     classes = np.unique(labels)
-    middle, scale = np.zeros(others.shape[1]), np.ones(others.shape[1])
+    middle, scale = np.zeros(features.shape[1]), np.ones(features.shape[1])
     if len(classes) < 2:
         present = classes if len(classes) else np.zeros(1, dtype=np.int64)
         return Regression(present, np.inf, inverse_ridge, middle, scale, None)
-    if others.shape[1]:
+    if features.shape[1]:
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.preprocessing import StandardScaler
 
-        scaler = StandardScaler().fit(others)
+        scaler = StandardScaler().fit(features)
         middle, scale = scaler.mean_, scaler.scale_
-    others = (others - middle) / scale
+    features = (features - middle) / scale
 
     def held_out_losses(fit_rows: Ints, held_out_rows: Ints) -> Iterator[float]:
         present = np.unique(labels[fit_rows])
@@ -196,13 +191,13 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
         model = _regression(inverse_ridge, _FOLD_TOLERANCE)
         model.warm_start = True
         for ridge in TEXT_RIDGES:
-            given = _join_features(others, text, ridge, inverse_ridge)
+            given = _join_features(features, text, ridge, inverse_ridge)
             model.fit(given[fit_rows], labels[fit_rows])
             log_p = model.predict_log_proba(given[tested])
             yield -float(log_p[np.arange(len(tested)), np.searchsorted(present, labels[tested])].sum())
 
     ridge = ridge_by_folds(len(labels), held_out_losses) if text.shape[1] else np.inf
-    model = _regression(inverse_ridge, 1e-8).fit(_join_features(others, text, ridge, inverse_ridge), labels)
+    model = _regression(inverse_ridge, 1e-8).fit(_join_features(features, text, ridge, inverse_ridge), labels)
     return Regression(classes, ridge, inverse_ridge, middle, scale, model)
 
 
@@ -212,7 +207,6 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
     return LogisticRegression(C=inverse_ridge, tol=tolerance, max_iter=10_000)
 
 
-def _join_features(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
-    """(T, F + D) features, scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the
-    text."""
-    return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])
+def _join_features(features: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
+    """(T, F + D) features and scaled text, on whose weights one ridge 1 / C acts as `ridge` on the text's."""
+    return np.hstack([features, text / np.sqrt(inverse_ridge * ridge)])

@@ -1,4 +1,4 @@
-"""Controls beside `rl_focal`: its own start, and `log_linear` on the models that the start asks."""
+"""Controls beside `rl_focal`: the start of its training, and `log_linear` on the models of that start."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
 
 @dataclass(frozen=True)
 class Start(MethodBase):
-    """The best constant pool of `rl_focal`, before anything is trained.
+    """The best constant pool of `rl_focal` before training.
 
-    Where answers are only graded there is no such pool, and the most accurate model is taken.
+    Where answers are only graded, there is no such pool, and the most accurate model decides.
     """
 
     agents: RLFocal
     keeps_fusion: bool
-    """Whether members are weighted as at the start; if not, by `log_linear`."""
+    """Whether members have the weights of the start; if not, `log_linear` fits their weights."""
 
     def recipe(self, n_train: int) -> str:
         return f"{self.revision} {self.agents.recipe(n_train)}"
@@ -59,7 +59,7 @@ class Start(MethodBase):
 _enter(
     START_METHOD,
     "the best constant pool: where `rl_focal` starts",
-    "as `rl_focal` before training: a log-linear ensemble, weighted by the log-odds of accuracies",
+    "as `rl_focal` before training: a log-linear ensemble, weighted by the odds of being right",
     keeps_fusion=True,
 )
 _enter(TEAM_LOG_LINEAR, f"as `{START_METHOD}`", "as `log_linear`", keeps_fusion=False)

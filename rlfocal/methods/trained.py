@@ -1,4 +1,4 @@
-"""The methods that are trained to checkpoints, one per seed; their settings need no torch."""
+"""The methods that are trained to checkpoints, one per seed. The module does not import torch."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 _TYPICAL_TRAIN_DOCUMENTS = 1_000
-"""The number of train rows for which defaults are shown, because some depend on it."""
+"""The number of train rows for which default settings are shown, because some depend on that number."""
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
-    """A method's settings for `n_train` train rows, with these changes.
+    """The settings of a trained method for `n_train` train rows, with these changes.
 
-    Raises InputError for a method that is not trained.
+    Raises InputError for any other method.
     """
     refuse_gone(f"method {method}")
     return replace(find_trained_method(method).configure(n_train), **(changes or {}))
@@ -55,13 +55,13 @@ def recipe(settings: Any) -> str:
 
 
 def online_recipe(method: str) -> str:
-    """A text that changes whenever agents that were trained alike would decide differently online."""
+    """A text that changes whenever the same agents would decide differently online."""
     revision = getattr(configure(method, 0), "online_revision", None)
     return "" if revision is None else f" online {revision}"
 
 
 def defaults(method: str) -> Any:
-    """The method's own settings. Raises InputError for a method that is not trained."""
+    """The default settings of a trained method. Raises InputError for any other method."""
     return configure(method, _TYPICAL_TRAIN_DOCUMENTS)
 
 
@@ -74,7 +74,7 @@ def check_settings(method: str, names: Iterable[str]) -> None:
 
 
 def list_readable(method: str) -> dict[str, Any]:
-    """The settings that `read_value` can read, with their defaults."""
+    """The settings of a trained method that `read_value` can read, with their defaults."""
     config = defaults(method)
     own = {f.name: getattr(config, f.name) for f in fields(config)}
     return {name: value for name, value in own.items() if is_readable(value)}
@@ -82,23 +82,23 @@ def list_readable(method: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RLFocal:
-    """A method of trained agents. Raises InputError for a method that has none."""
+    """One of RL-Focal's methods, which fits agents or loads them from their checkpoints."""
 
     method: str = RL_FOCAL[0]
     config: Any = None
-    """The settings; by default those of the method for that many train rows."""
+    """The settings; None: those of the method for the number of train rows, with `changes`."""
     store: CheckpointStore | None = None
-    """The store of trained agents; without one, nothing is saved."""
+    """The store of trained agents; None: agents are not saved."""
     on_progress: Callable[[float], None] | None = None
     """A function that is called with the finished share of a fit, 0 to 1."""
     reads_texts: bool = True
     """Whether agents see the questions' texts.
 
-    Agents that were trained without texts ignore them later, too.
+    Agents that were trained without texts ignore texts when they decide, too.
     """
     seeded: bool = True
     changes: Settings = field(default_factory=dict)
-    """Settings that replace the method's own, for any number of train rows."""
+    """Settings that replace the method's defaults, for any number of train rows."""
 
     def __post_init__(self) -> None:
         check_settings(self.method, self.changes)
@@ -106,8 +106,8 @@ class RLFocal:
     def list_settings(self) -> dict[str, Any]:
         return list_readable(self.method)
 
-    def with_settings(self, given: Mapping[str, Any]) -> RLFocal:
-        return replace(self, changes=given)
+    def with_settings(self, settings: Mapping[str, Any]) -> RLFocal:
+        return replace(self, changes=settings)
 
     def recipe(self, n_train: int) -> str:
         return recipe(self._configure(n_train))
@@ -144,7 +144,7 @@ class RLFocal:
         return [replace(fitted[seed], prices=prices) for seed in seeds]
 
     def checkpoint(self, train: Dataset, seed: int) -> Path:
-        """The file of one seed's agents, named by everything that training depends on."""
+        """The file of one seed's agents, named by a digest of everything that training depends on."""
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "tasks"
@@ -160,16 +160,16 @@ class RLFocal:
         )
 
     def is_trained(self, train: Dataset, seed: int) -> bool:
-        """Whether one seed's agents are saved already, in an undamaged file. Needs no torch."""
+        """Whether one seed's agents are saved in an undamaged file. Does not import torch."""
         return self._read_metadata(train, seed) is not None
 
     def is_current(self, train: Dataset, seed: int) -> bool:
-        """Whether one seed's agents are saved under the models' current names. Needs no torch."""
+        """Whether one seed's agents are saved with the models' present names. Does not import torch."""
         about = self._read_metadata(train, seed)
         return about is not None and about.get("models") == list(train.models)
 
     def _read_metadata(self, train: Dataset, seed: int) -> dict[str, Any] | None:
-        """The metadata of one seed's checkpoint; None if it is missing, damaged or of another training."""
+        """The metadata of one seed's checkpoint; None if the file is missing, damaged or of other data."""
         try:
             about = read_about(self.checkpoint(train, seed), CHECKPOINT_FORMAT)
         except UnusableError:
@@ -178,9 +178,9 @@ class RLFocal:
         return about if identity == [train.benchmark, train.kind, seed] else None
 
     def load_agents(self, train: Dataset, seed: int) -> TrainedAgents | None:
-        """One seed's saved agents; None if there are none, or none that can be used, which is logged.
+        """One seed's saved agents; None if there are none, or if they cannot be used, which is logged.
 
-        If models were renamed since, the agents and their file take the new names.
+        If models were renamed since the training, the agents and their file get the new names.
         """
         from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
@@ -206,9 +206,9 @@ class RLFocal:
 
 
 def register_trained(name: str, asks: str, answers: str, method: TrainedMethod, **more: Any) -> None:
-    """Registers a trained method, and its control without the questions' texts where there is one.
+    """Registers a trained method, and its control without the questions' texts if it has one.
 
-    `more`: further fields of its entry.
+    `more`: further fields of the method's entry.
     """
     METHODS_BY_NAME[name] = method
     usual: dict[str, Any] = {"reads": ("question", "outputs"), "with_task": "as an input"}
@@ -230,7 +230,7 @@ def register_trained(name: str, asks: str, answers: str, method: TrainedMethod, 
 
 
 def _register(name: str, method: str, asks: str, answers: str, **fields: Any) -> None:
-    """Registers the agents of a method under a name; under another than its own, they see no texts."""
+    """Registers the agents of `method` under a name; if that is another name, they see no texts."""
 
     def make(making: MethodArguments) -> RLFocal:
         return RLFocal(method, None, making.store, making.on_progress, reads_texts=name == method)

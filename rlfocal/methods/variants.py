@@ -1,4 +1,4 @@
-"""The trained methods by name, with their parts that need torch: training, checkpoints, a Router's driver."""
+"""The functions of trained methods that need torch: training, checkpoints, and drivers for a Router."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rlfocal.methods.learning.variant import Variant, find_trained_method
 
 @cache
 def find_variant(method: str, *, is_routed: bool = False) -> Variant:
-    """The kind of a method's agents, or of those that ask one model where answers are only graded.
+    """The variant of a trained method, or with `is_routed` that of agents that ask one model.
 
     Raises InputError for a method that is not trained.
     """
@@ -45,20 +45,19 @@ def find_variant(method: str, *, is_routed: bool = False) -> Variant:
 
 def train_agents(
     method: str, rows: Dataset, config: Any, seeds: Sequence[int],
-    on_progress: Progress | None = None, kept: Path | None = None,
+    on_progress: Progress | None = None, folder: Path | None = None,
 ) -> Sequence[TrainedAgents]:  # fmt: skip
     """Trains agents for each seed. Where answers are only graded, they ask one model, chosen by the question.
 
-    `kept`: the folder from which a killed training resumes. Raises InputError for data that cannot be learned
-    from.
+    A killed training resumes from `folder`. Raises InputError for data that cannot be learned from.
     """
     of = find_variant(method, is_routed=config.has_floor and rows.is_only_graded)
-    agents = of.train(rows, config, seeds, on_progress, kept)
+    agents = of.train(rows, config, seeds, on_progress, folder)
     return [replace(agent, method=method) for agent in agents]
 
 
 def driver_of(agents: TrainedAgents) -> Driver:
-    """The driver by which a Router asks these agents."""
+    """A driver that runs these agents for a Router."""
     return _variant(agents).driver(agents)
 
 
@@ -67,16 +66,16 @@ def _variant(agents: TrainedAgents) -> Variant:
 
 
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
-    """Write one seed's agents; the file appears whole or not at all."""
+    """Writes one seed's agents to a file, which appears whole or not at all."""
     of = _variant(agents)
     write_tensors(path, of.to_parts(agents), CHECKPOINT_FORMAT, of.header.make_metadata(agents))
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
-    """Read one seed's agents, of any variant.
+    """Reads one seed's agents, of any variant.
 
-    Raises InputError for a file that is not an intact checkpoint (by its digest), and for one of a pool other
-    than `models`.
+    Raises InputError for a file that is not an intact checkpoint, by its digest, and for agents of a pool
+    other than `models`.
     """
     try:
         agents = _read(path)
@@ -94,7 +93,7 @@ def _read(path: Path) -> TrainedAgents:
     about, tensors = read_tensors(path, CHECKPOINT_FORMAT)
     method = str(about.get("method"))
     if is_gone(f"method {method}"):
-        raise UnusableError(f"is of {method}, which is gone")
+        raise UnusableError(f"is of the method {method}, which is gone")
     if method not in TRAINED_METHODS:
         raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(TRAINED_METHODS)})")
     of = find_variant(method, is_routed=routed.WEIGHTS_KEY in tensors)

@@ -1,2 +1,1 @@
-"""Replays under scenarios: a policy on stored answers that are changed, beside the same policy as
-evaluated."""
+"""Replays of a policy under scenarios, on changed stored answers, beside the same policy as evaluated."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REPLAY = "replay"
 """The study of replayed runs. Such runs are on no leaderboard."""
 REVISION = "1"
-"""Raise it when policies would be replayed otherwise than before."""
+"""The revision of replays. Raise it when policies would be replayed differently than before."""
 
 
 class ReplayedPromise(NamedTuple):
@@ -45,16 +45,16 @@ class ReplayedPromise(NamedTuple):
 
     target: float
     coverage: tuple[float, float]
-    """The share of documents answered at or above the threshold, without and with the scenario."""
+    """The share of documents whose answer reaches the threshold, without and with the scenario."""
     error: tuple[float | None, float | None]
-    """The share of wrong answers among them; None if there are none."""
+    """The share of wrong answers among these, without and with the scenario; None if there are no answers."""
 
 
 @dataclass(frozen=True)
 class Replay:
     """A policy under a scenario, beside the same policy as evaluated, on all test documents.
 
-    Both runs are stored with their decisions; if nothing differs, they are one.
+    Both runs are stored with their decisions; if nothing differs, they are one run.
     """
 
     conditions: dict[str, Any]
@@ -62,16 +62,16 @@ class Replay:
     before: Evaluation
     after: Evaluation
     difference: Difference
-    """The difference in accuracy, paired by document."""
+    """The accuracy under the scenario minus that without it, paired by document."""
     right_to_wrong: int
-    """The number of right answers that became wrong; the next field counts the reverse."""
+    """The number of right answers that became wrong; `wrong_to_right` counts the reverse."""
     wrong_to_right: int
     wrong_to_other: int
     """The number of wrong answers that became another wrong answer, or none."""
     tasks: dict[str, tuple[float, float]]
-    """By task whose accuracy changed, both accuracies, the largest difference first."""
+    """For each task whose accuracy changed, both accuracies; the largest difference comes first."""
     promises: tuple[ReplayedPromise, ...] = ()
-    """The promises of the policy that have a threshold."""
+    """The promises of the policy that have a threshold; empty for a policy that was fitted anew."""
 
 
 @checked
@@ -94,17 +94,17 @@ def replay(
 
     For example `replay(warehouse, "seed-0.safetensors", "mmlu", down=["phi"])`, or `replay(warehouse,
     "rl_focal", "mmlu", scenario="labels=100")`. `policy` is a checkpoint or a method, which is fitted as
-    `evaluate` fits it. `rlfocal replay --help` describes the parameters. The same scenario gives the same
-    decisions, stored once. Raises InputError, before any work, for an impossible scenario, such as one with
-    an unknown model.
+    `evaluate` fits it. `rlfocal replay --help` describes the parameters. The decisions of a scenario are
+    stored once. Raises InputError, before any work, for an impossible scenario, such as one with an unknown
+    model.
     """
     given = {"down": tuple(down or ()), "only": tuple(models or ()), "swap": tuple(swap or ())}
     changes = Scenario.parse(scenario or "", **given, prices=prices)
     agents = _load(policy)
     if agents is not None and changes.refits:
         raise InputError(
-            f"{policy} is trained already, and --scenario {scenario} trains anew; "
-            f"name its method, {agents.method}"
+            f"{policy} is a checkpoint, but --scenario {scenario} trains agents anew; "
+            f"name the method, {agents.method}"
         )
     with as_of(warehouse, snapshot) as then:
         dataset = _read(then, policy, agents, benchmark)
@@ -139,19 +139,16 @@ def replay(
 
 @dataclass(frozen=True)
 class _Fit:
-    """A policy, with the data that it is fitted to."""
+    """A policy with the data that it is fitted to, which is fitted when it first decides."""
 
     setup: Setup
     candidate: Candidate
     rows: Dataset
-    """The documents of `setup`, at the prices that the budget counts."""
+    """The documents of `setup`, at the prices by which the policy is held to a budget."""
 
     @classmethod
     def make(cls, setup: Setup, policy: str, agents: TrainedAgents | None) -> _Fit:
-        """Makes the fit of a policy.
-
-        Raises InputError for a method that the data or the budget do not admit.
-        """
+        """The fit of a policy; raises InputError for a method that the data or the budget do not admit."""
         if agents is None:
             check_methods([policy], setup.dataset)
         candidate = make_candidate(setup, policy) if agents is None else _candidate(agents, Path(policy))
@@ -168,7 +165,7 @@ class _Fit:
 
     @cached_property
     def policies(self) -> list[Fitted]:
-        """The fitted policies. Raises InputError if one cannot keep to the budget."""
+        """The fitted policies of all groups. Raises InputError if one cannot keep to the budget."""
         setup, candidate, budget = self.setup, self.candidate, self.run.budget
         with fitting_lock(setup, candidate.name):
             [policies] = fit_groups(
@@ -183,7 +180,7 @@ class _Fit:
 
     @cached_property
     def probabilities(self) -> Probabilities:
-        """Probabilities for answers to which the policy gives none."""
+        """The probabilities of the policy's answers, if the policy itself gives none."""
         setup, candidate = self.setup, self.candidate
         return Probabilities(
             candidate.method, setup.dataset, setup.groups, (self.run.budget,), tasks=candidate.reads_task
@@ -206,7 +203,7 @@ def _identify_run(run: Run, before: Run, differences: Mapping[str, Any], answers
 
 
 def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
-    """By target, the thresholds that were promised of a run."""
+    """For each target error, the threshold that was promised of a run."""
     rows = stored_promises(warehouse, [run_id])
     return {promise.target: promise.threshold for promise in rows if promise.threshold is not None}
 
@@ -235,7 +232,7 @@ def _load(policy: str) -> TrainedAgents | None:
 
 
 def _read(warehouse: Warehouse, policy: str, agents: TrainedAgents | None, benchmark: str) -> Dataset:
-    """The rows of the policy's pool. Raises InputError for agents of other models."""
+    """The benchmark's answers of the policy's pool. Raises InputError if a model of agents lacks answers."""
     if agents is None:
         return read_dataset(warehouse, benchmark, None)
     try:
@@ -248,7 +245,7 @@ def _read(warehouse: Warehouse, policy: str, agents: TrainedAgents | None, bench
 
 @dataclass(frozen=True)
 class _LoadedMethod:
-    """A checkpoint as a method that is already fitted."""
+    """A checkpoint's agents as a method, whose fit returns them."""
 
     agents: TrainedAgents
     seeded = True
@@ -275,7 +272,7 @@ def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
 
 
 def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None) -> None:
-    """Decides on the test documents of `answers`, and stores the run."""
+    """Decides on the test documents of `answers`, and stores the decisions as `run`."""
     fit.setup.warehouse.check_writable()  # before any fitting, not after
     policies, tasks = fit.policies, fit.candidate.reads_task
     started = time.perf_counter()

@@ -21,33 +21,32 @@ MIN_TRAIN_LABELS = 2
 
 @dataclass(frozen=True)
 class Scenario:
-    """The changes to the stored data. The last four need a method that is fitted anew."""
+    """Changes to stored data or settings; with the last four, the method is fitted anew."""
 
     down: tuple[str, ...] = ()
     """Models that give no answer on test documents."""
     only: tuple[str, ...] = ()
     """The models that may be asked; empty: all of the policy's pool."""
     swap: tuple[str, ...] = ()
-    """Items `A=B`: B's answers stand under A's name."""
+    """Texts `A=B`: the answers of model B replace those of model A."""
     prices: str | None = None
     """A file of prices, as `rlfocal import prices` reads it."""
     missing: float = 0.0
-    """The share of answers that are missing in test."""
+    """The share of answers to test documents that are missing."""
     drop: tuple[str, ...] = ()
     """Models that are removed from the pool, in train and in test."""
     labels: int | None = None
-    """The number of train documents, drawn from all; each set is part of every larger one."""
+    """The number of train documents, drawn from all; a smaller draw is part of a larger one."""
     label_noise: float = 0.0
-    """The share of train labels that are wrong."""
+    """The share of train labels that are replaced by wrong ones."""
     settings: tuple[str, ...] = ()
-    """Items `NAME=VALUE`, settings of the method."""
+    """Texts `NAME=VALUE`: settings of the method."""
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> Scenario:
-        """The scenario of `KIND=VALUE,...`, such as `drop=phi,labels=100`; `more`: fields that the text adds
-        to.
+        """Reads a text `KIND=VALUE,...`, such as `drop=phi,labels=100`; `more`: other fields of the scenario.
 
-        Raises InputError for another kind, a kind given twice that takes one value, and an unreadable value.
+        Raises InputError for an unknown kind, two values of a kind that takes one, and an unreadable value.
         """
         differences: dict[str, Any] = {name: value for name, value in more.items() if value}
         for part in filter(None, (part.strip() for part in text.split(","))):
@@ -56,18 +55,18 @@ class Scenario:
                 raise unknown_name("kind of change", kind, _KINDS, f"--scenario {text!r}")
             name, read, example = _KINDS[kind]
             if not value:
-                raise InputError(f"--scenario {text!r}: {part!r} has no value; say {example}")
+                raise InputError(f"--scenario {text!r}: {part!r} has no value; give one, as in {example}")
             if read is None:
                 differences[name] = (*differences.get(name, ()), value)
             elif name in differences:
-                raise InputError(f"--scenario {text!r} gives {kind} twice; give one value")
+                raise InputError(f"--scenario {text!r} gives {kind} twice; give a single value")
             else:
                 differences[name] = read(value)
         return cls(**differences)
 
     @property
     def refits(self) -> bool:
-        """Whether the method has to be fitted anew."""
+        """Whether the scenario needs a new fit of the method."""
         return bool(self.drop or self.labels is not None or self.label_noise or self.settings)
 
     def apply(self, warehouse: Warehouse, dataset: Dataset) -> ScenarioData:
@@ -134,30 +133,33 @@ class ScenarioData(NamedTuple):
     train: Dataset
     """The dataset whose train documents a method is fitted to."""
     answers: Dataset
-    """The dataset whose test documents hold the models' answers and prices."""
+    """The dataset whose test documents have the models' answers and prices under the scenario."""
     failing: FailingModels | None
     differences: dict[str, Any]
     """The changes of the scenario, as `evaluations.settings` holds them; empty if nothing differs."""
 
 
 def keep_labels(data: Dataset, n: int, seed: int = 0) -> Dataset:
-    """The dataset with all test documents, and n train documents at random; a smaller draw of a seed is part
-    of a larger one."""
+    """The dataset with all test documents and n random train documents.
+
+    A smaller draw with the same seed is part of a larger one.
+    """
     train = np.flatnonzero(data.is_train)
     kept = np.random.default_rng(seed).permutation(train)[:n]
     return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
 
 
 def drop_answers(data: Dataset, share: float) -> Dataset:
-    """The dataset without some answers in test: each answer of each model is missing with this
-    probability."""
+    """The dataset in which each model's answer to a test document is missing with probability `share`."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
     return data.drop_answers(lost)
 
 
 def corrupt_labels(data: Dataset, share: float) -> Dataset:
-    """The dataset with wrong labels in train: each becomes another slot of its document, if there is one,
-    with this probability."""
+    """The dataset in which each train label is replaced by another slot with probability `share`.
+
+    Labels of documents with a single slot stay.
+    """
     rng = np.random.default_rng(0)
     wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
     moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
@@ -167,7 +169,7 @@ def corrupt_labels(data: Dataset, share: float) -> Dataset:
 def _read_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--scenario set={text} is not set=NAME=VALUE")
+        raise InputError(f"--scenario set={text} has no value; write set=NAME=VALUE")
     return name, value
 
 
@@ -178,12 +180,12 @@ def read_label_count(text: str) -> int:
     """
     count: int = read_value(text, 1, "number of labels")
     if count < MIN_TRAIN_LABELS:
-        raise InputError(f"{count} labels teach nothing; give {MIN_TRAIN_LABELS} or more")
+        raise InputError(f"{count} labels are too few to learn from; give {MIN_TRAIN_LABELS} or more")
     return count
 
 
 def read_share(text: str) -> float:
-    """Reads a share. Raises InputError for text that is no number from 0 to below 1."""
+    """Reads a share. Raises InputError for a text that is no number from 0 to below 1."""
     share = float(read_value(text, 0.5, "share"))
     if not 0 <= share < 1:
         raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
@@ -192,9 +194,9 @@ def read_share(text: str) -> float:
 
 class _Kind(NamedTuple):
     field: str
-    """The field of `Scenario` that it sets."""
-    read: Callable[[str], Any] | None
-    """The function that reads its value; None: a name, of which several may be given."""
+    """The field of `Scenario` that this kind of change sets."""
+    reader: Callable[[str], Any] | None
+    """The function that reads a value; None: the values are texts, of which several may be given."""
     example: str
 
 

@@ -1,4 +1,4 @@
-"""Which models agree, right or wrong: the Python twins of the macro `agreement` and the view `consensus`.
+"""Agreement of models, right or wrong: the Python twins of the SQL macro `agreement` and view `consensus`.
 
 `predictions` (T, N) are choice indices, or codes that are equal for equal answers, -1 for no answer. `labels`
 (T,) are codes of the same kind, -1 where no model can be right.
@@ -30,13 +30,13 @@ class Consensus(NamedTuple):
     prediction: Ints
     """(T,) the answer of most models, with the ties of `plurality`; -1 if no model has an answer."""
     n_agree: Ints
-    """(T,) how many models give the answer of most models."""
+    """(T,) the number of models that give the answer of most models."""
     n_right: Ints
-    """(T,) how many models are right."""
+    """(T,) the number of models that are right."""
 
 
 def agreement(predictions: Ints, labels: Ints) -> Agreement:
-    """For every two models, how often they give the same answer, and how often where both are wrong."""
+    """For every two of N models, how often they give the same answer: on all documents, and if both err."""
     same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
     wrong = ~mark_correct(predictions, labels)
     both_wrong = wrong[:, :, None] & wrong[:, None, :]
@@ -48,8 +48,7 @@ def agreement(predictions: Ints, labels: Ints) -> Agreement:
 
 
 def consensus(predictions: Ints, labels: Ints, kind: Kind) -> Consensus:
-    """For each document, the answer that most models give, how many give it, and how many models are
-    right."""
+    """For each document, the answer that most models give, how many give it, and how many are right."""
     winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
     says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
     return Consensus(winner, says_it.sum(axis=1), mark_correct(predictions, labels).sum(axis=1))

@@ -1,10 +1,10 @@
 """The probability that a label is wrong: the models and the label are witnesses of the true slot.
 
 A log-linear ensemble of the models gives each document a distribution of the true slot, fitted on the labels
-of other documents. A label is the true slot with probability 1 - rate, else any other. Models err together,
-so counting them as independent witnesses would be overconfident: the ensemble's weights are fitted, and so is
-how sharp it is in each task. Errors and hard tasks look alike where models know little. So the tasks' rates
-and sharpness are drawn from common distributions, and averaged over what the labels leave open.
+of other documents. A label is the true slot with probability 1 - rate, else any other slot. Models err
+together, so that counting them as independent witnesses would be overconfident. Therefore the ensemble's
+weights are fitted, and its sharpness in each task. Wrong labels and hard tasks look alike where models know
+little. So tasks' rates and sharpness have common prior distributions, and are averaged over their posterior.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 AUDIT_FOLDS = 5
 _WEIGHT_RIDGE = 1.0
 _TASK_POOL_MARGIN = 0.05
-"""By so many nats a document, a task's own ensemble has to be better: it also learns which labels are common
-in the task."""
+"""The gain in log-likelihood, in nats a document, from which each task has its own ensemble.
+
+Such ensembles gain something anyway, because they learn which labels are common in a task.
+"""
 _NOISE_RATES = np.geomspace(1e-4, 0.95, 40)
 """The grid of the share of wrong labels in a task."""
 _SHARPNESS = np.linspace(-1.0, 1.0, 9)
-"""The grid of a task's sharpness: the logarithm of a factor on the ensemble's logits."""
+"""The grid of a task's sharpness, the logarithm of a factor on the ensemble's log-probs."""
 _SPREADS = (0.05, 0.1, 0.2, 0.4)
 """The grid of the standard deviation of sharpness over tasks."""
 _BETA_STRENGTHS = (5, 10, 30, 100, 300, 1000)
-"""The grid of the strength of the Beta distribution of rates over tasks.
-
-If it is low, tasks differ; if high, they are alike.
-"""
+"""The grid of the strength of the Beta distribution of rates over tasks; a high one makes tasks alike."""
 _BETA_MEANS = np.geomspace(3e-4, 0.3, 20)
 _NEGLIGIBLE_POSTERIOR, _MIN_PROBABILITY = 1e-4, 1e-300
 
@@ -50,16 +49,17 @@ class LogLinearFit(NamedTuple):
     """(C,) the bias of each slot"""
 
     def probabilities(self, x: Floats, exists: Bools) -> Floats:
-        """(T, C) distributions over the slots that exist."""
+        """(T, C) distributions over the slots that exist (T, C), from log-probs x (T, M, C)."""
         logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
         return np.asarray(np.exp(log_softmax(np.where(exists, logits, -np.inf), axis=1)))
 
 
-def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased: Bools) -> LogLinearFit:
-    """The log-linear ensemble that gives the labels (T,) the highest likelihood, if a share of them is wrong.
+def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, has_bias: Bools) -> LogLinearFit:
+    """Fits a log-linear ensemble to labels (T,), of which a share is wrong.
 
-    x (T, M, C) is the evidence, 0 where the slot does not exist. `label_noise` is as in `label_noise_rates`;
-    `biased` (C,): which slots have a bias. The share is fitted, too: wrong labels do not blunt the ensemble.
+    x (T, M, C) are log-probs, 0 where the slot does not exist. `label_noise` (T,) is as in
+    `label_noise_rates`, and `has_bias` (C,) says which slots have a bias. The share of wrong labels is fitted
+    too, so that they do not make the ensemble less sharp.
     """
     n, M, C = x.shape
     rows, right = np.arange(n), np.eye(C)[labels]
@@ -74,7 +74,7 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased
         trust = (1 - rate - rate * label_noise) * of_label / q
         surplus = (p - right) * trust[:, None]
         of_rate = ((of_label - label_noise * (1 - of_label)) / q).sum() * rate * (1 - rate)
-        slope = np.concatenate([flat @ surplus.ravel(), surplus.sum(axis=0) * biased, [of_rate]])
+        slope = np.concatenate([flat @ surplus.ravel(), surplus.sum(axis=0) * has_bias, [of_rate]])
         pull = _WEIGHT_RIDGE * np.concatenate([w, b, [0.0]])
         return float(pull @ parameters / 2 - np.log(q).sum()) / n, (slope + pull) / n
 
@@ -85,12 +85,12 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, label_noise: Floats, biased
 
 
 def cross_fit(
-    x: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints, biased: Bools
+    x: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints, has_bias: Bools
 ) -> Floats:
     """(T, C) the distribution of each document's true slot, by ensembles fitted without the document's fold.
 
-    One ensemble serves all documents, or each of the `tasks` (T,) has its own: if ensembles by task raise the
-    likelihood of held-out labels by far. They do where models' scores have another scale in each task.
+    One ensemble serves all documents, unless an ensemble for each of the `tasks` (T,) raises the likelihood
+    of held-out labels by far. It does if models' scores have another scale in each task.
     """
     fold = _draw_folds(tasks)
 
@@ -99,7 +99,7 @@ def cross_fit(
         for k, group in product(range(AUDIT_FOLDS), np.unique(groups)):
             train, test = (np.flatnonzero((groups == group) & part) for part in (fold != k, fold == k))
             if len(test):
-                pool = fit_pool(x[train], exists[train], labels[train], label_noise[train], biased)
+                pool = fit_pool(x[train], exists[train], labels[train], label_noise[train], has_bias)
                 p[test] = pool.probabilities(x[test], exists[test])
         of_label = p[np.arange(len(labels)), labels]
         return float(np.log(0.99 * of_label + 0.01 * label_noise * (1 - of_label)).mean()), p
@@ -121,21 +121,23 @@ def _draw_folds(tasks: Ints) -> Ints:
     return fold
 
 
-def label_noise_rates(exists: Bools, labels: Ints, unnamed: int | None = None) -> Floats:
-    """(T,) the probability that a wrong label is this one: with K slots, one of the K - 1 others.
+def label_noise_rates(exists: Bools, labels: Ints, unnamed_slot: int | None = None) -> Floats:
+    """(T,) the probability that a wrong label is the given label: 1 / (K - 1) with K slots.
 
-    `unnamed`: the slot that stands for every answer which no model gave; half of the wrong labels are there.
+    `unnamed_slot`: the slot that stands for all answers that no model gave, with half of the wrong labels.
     """
     others = np.maximum(exists.sum(axis=1) - 1.0, 1.0)
-    if unnamed is None:
+    if unnamed_slot is None:
         return np.asarray(1 / others)
-    return np.where((labels == unnamed) & (others > 1), 0.5, np.where(labels == unnamed, 1.0, 0.5 / others))
+    return np.where(
+        (labels == unnamed_slot) & (others > 1), 0.5, np.where(labels == unnamed_slot, 1.0, 0.5 / others)
+    )
 
 
 def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: Floats, tasks: Ints) -> Floats:
-    """(T,) the probability that labels (T,) are wrong, from distributions (T, C) of the true slots.
+    """(T,) the probability that each label (T,) is wrong, from distributions p (T, C) of the true slots.
 
-    `tasks` (T,) holds 0..K-1.
+    `tasks` (T,): the task of each document, from 0.
     """
     n_tasks = int(tasks.max()) + 1
     logits = np.where(exists, np.log(np.maximum(p, _MIN_PROBABILITY)), -np.inf)
@@ -160,7 +162,10 @@ def wrong_label_posterior(p: Floats, exists: Bools, labels: Ints, label_noise: F
 
 
 def _average_posterior(likelihood: Floats) -> Floats:
-    """(K, S, R) the posterior of each task's sharpness and rate, averaged over the common distributions."""
+    """(K, S, R) the posterior of each task's sharpness and rate, as a mean over all priors.
+
+    `likelihood` (K, S, R): the log-likelihood of each task's labels.
+    """
     by_prior = []
     for prior in _list_priors():
         joint = likelihood + prior
@@ -175,7 +180,7 @@ def _average_posterior(likelihood: Floats) -> Floats:
 
 
 def _list_priors() -> Iterator[Floats]:
-    """Yields (S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
+    """Yields (S, R) log-priors of a task's sharpness and rate, one for each setting of the common priors."""
     width = np.log(np.gradient(_NOISE_RATES))
     for spread, strength, mean in product(_SPREADS, _BETA_STRENGTHS, _BETA_MEANS):
         sharpness = -0.5 * (_SHARPNESS / spread) ** 2
@@ -188,7 +193,10 @@ def _list_priors() -> Iterator[Floats]:
 
 
 def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
-    """(T, C) the distribution of the true slot, given the models and the label."""
+    """(T, C) the distribution of the true slot, given the models' p (T, C) and the label.
+
+    `wrong` (T,): the probability that the label is wrong.
+    """
     rows = np.arange(len(labels))
     rest = p.copy()
     rest[rows, labels] = 0.0
@@ -199,16 +207,14 @@ def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
 
 _ORDER_SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 _ORDER_MARGIN_NATS = log(1000)
-"""By so many nats, a changed order of choices has to be likelier: more than several tries gain by chance."""
+"""The gain in log-likelihood, in nats, from which a changed order of choices is reported."""
 
 
 def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
-    """(T,) the labels (T,) of one task in the order of choices that is likeliest by the models; None if it is
-    the labels' own.
+    """(T,) the labels of one task in another order of choices, if models find that far likelier; else None.
 
-    The other order has to be likelier by far. mean_x (T, C) are the models' mean log-probs, which no label
-    has influenced. All labels are shifted around the document's choices, or permuted as suits the models
-    best.
+    `mean_x` (T, C): the models' mean log-probs, which no label has influenced. Labels (T,) are all shifted by
+    one number of places around the document's choices, or permuted as suits the models best.
     """
     n, C = exists.shape
     count = exists.sum(axis=1)
@@ -224,13 +230,12 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
 
 
 def _average_slots(mean_x: Floats, exists: Bools) -> Floats:
-    """(C,) the models' mean log-prob of a slot over all documents, which is their bias."""
+    """(C,) the models' mean log-prob of each slot over all documents, which is their bias."""
     return np.asarray(np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1))
 
 
 def _log_likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
-    """The log-likelihood of labels by the models' scores z (T, C) at the best scale, with each label's
-    frequency as its prior."""
+    """The log-likelihood of labels (T,) by scores z (T, C) at the best scale, with label frequencies."""
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
     rows = np.arange(len(labels))
     return max(

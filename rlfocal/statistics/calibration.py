@@ -1,4 +1,4 @@
-"""The calibration of confidences (the twin of the macro `calibration`), and a temperature for Fusion."""
+"""The calibration of probabilities (the twin of the SQL macro `calibration`), and temperature scaling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError
 
 
 class Reliability(NamedTuple):
-    """Bins of confidence that hold a document, in order."""
+    """The bins of confidence that contain documents, in rising order; fields have an item per bin."""
 
     bin: Ints
     n: Ints
@@ -24,19 +24,22 @@ class Reliability(NamedTuple):
 
     @property
     def expected_error(self) -> float:
-        """The mean distance of confidence and accuracy over documents (ECE); NaN without documents."""
+        """The expected calibration error: the mean distance of confidence and accuracy over documents.
+
+        NaN without documents.
+        """
         if not len(self.n):
             return float("nan")
         return float((self.n * np.abs(self.confidence - self.accuracy)).sum() / self.n.sum())
 
 
 def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliability:
-    """Documents binned by the probability of their answer, in `bins` of equal width, the last one closed.
+    """Bins documents by the probability of their answer, in `bins` of equal width, the last one closed.
 
-    `confidence` (T,), of one model or of a method that fuses several, is in [0, 1], NaN where there is no
-    answer: such a document is in no bin. `correct` (T,) says whether the answer is right.
+    `confidence` (T,) is in [0, 1], or NaN for a document without an answer, which is in no bin. `correct`
+    (T,) says whether the answer is right.
 
-    InputError: a confidence is not a probability, or the two arrays have different lengths.
+    Raises InputError if a confidence is not a probability, or the two arrays have different lengths.
     """
     confidence, correct = _select_answered(confidence, correct)
     # Rounding must not push shares of samples such as 0.29 into the bin below.
@@ -54,28 +57,26 @@ def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliabili
 def brier_score(confidence: Floats, correct: Bools) -> float:
     """The mean squared difference of confidence and correctness (Brier 1950, for the given answer only).
 
-    Arrays and errors as in `reliability`. From 0, confident and right, to 1; always saying 0.5 gives 0.25.
-    NaN if no document has an answer.
+    Arrays and errors are as in `reliability`. The score is from 0, for sure right answers, to 1; answers of
+    probability 0.5 have 0.25. NaN if no document has an answer.
     """
     confidence, correct = _select_answered(confidence, correct)
     return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
 
 
 def top_probability(logits: Floats, exists: Bools) -> Floats:
-    """(T,) the highest softmax probability over the slots that exist, both (T, C); 0 where none does."""
+    """(T,) the highest softmax probability of `logits` (T, C) over slots that exist (T, C); 0 without any."""
     above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
     total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
     return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
 
 
 def _select_answered(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
-    """Probabilities and correctness of the documents that have an answer; probabilities are clipped to [0,
-    1].
-    """
+    """The probabilities, clipped to [0, 1], and correctness of the documents that have an answer."""
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(
-            f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
-            "give one number per document for each"
+            f"confidence has the shape {np.shape(confidence)}, and correct {np.shape(correct)}: "
+            "give one number per document in each"
         )
     is_known = ~np.isnan(confidence)
     bad = is_known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))
@@ -85,14 +86,14 @@ def _select_answered(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]
 
 
 _PRIOR_DEVIATION = 0.5
-"""Prior standard deviation of the temperature's logarithm."""
+"""The prior standard deviation of the temperature's logarithm."""
 _MIN_PROBABILITY = 1e-12
 
 
 def apply_temperature(distributions: Floats, temperature: float) -> Floats:
     """(..., C) distributions after temperature scaling (Guo et al. 2017).
 
-    The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
+    The likeliest slot stays the same, slots of probability 0 stay at 0, and so do rows of zeros.
     """
     powers = np.where(
         distributions > 0, np.maximum(distributions, _MIN_PROBABILITY) ** (1 / temperature), 0.0
@@ -102,10 +103,10 @@ def apply_temperature(distributions: Floats, temperature: float) -> Floats:
 
 
 def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float:
-    """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood.
+    """The temperature at which held-out distributions (T, C) give the right slots the highest likelihood.
 
-    The likelihood is a mean over stages of asking, and the prior is around 1. `labels` (T,) of each stage are
-    -1 where no slot is right.
+    `held_out` and `labels` (T,) have an item for each stage of asking, over which the log-likelihood is a
+    mean. Labels are -1 where no slot is right. A prior is around the temperature 1.
     """
     labelled = [np.flatnonzero(right >= 0) for right in labels]
 

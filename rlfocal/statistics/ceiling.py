@@ -1,7 +1,7 @@
-"""The highest accuracy of a policy that returns a member's answer: the twin of the macro `ceiling`.
+"""The highest accuracy of a policy that returns a model's answer: the twin of the SQL macro `ceiling`.
 
-A policy that returns an answer of a model it asked is wrong wherever all are: on a share beta of the
-documents, which is known before anything is trained.
+Such a policy is wrong wherever all models are, on a share beta of the documents, which is known before any
+training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAN, MIN_PROBABILITY = float("nan"), 1e-300
 
 @dataclass(frozen=True)
 class PoolCeiling:
-    """The ceiling of a pool.
+    """The ceiling of a pool's accuracy, and its parts.
 
     Shares are of documents; NaN where undefined, such as figures on choices for free answers.
     """
@@ -37,14 +37,16 @@ class PoolCeiling:
     lead_by_one: float
     lead_by_two: float
     lead_by_more: float
-    """The three parts of the oracle's lead over the best single model: where one, two or more are right."""
+    """The shares where the best single model is wrong, and one other model, two or more are right.
+
+    The shares are `lead_by_one`, `lead_by_two` and this one, and add up to the oracle's lead.
+    """
     guessing: float
-    """The accuracy of guessing among a document's choices."""
+    """The accuracy of random guesses among a document's choices."""
     unnamed_right: float
-    """Where no model is right: the share of documents on which the likeliest choice that no model named is
-    right."""
+    """The accuracy of the likeliest choice that no model gave, on documents on which no model is right."""
     unnamed_guessing: float
-    """Where no model is right: the accuracy of guessing among the choices that no model named."""
+    """The accuracy of random guesses among choices that no model gave, on these documents."""
 
 
 def ceiling(
@@ -56,8 +58,8 @@ def ceiling(
 ) -> PoolCeiling:
     """The ceiling of N models on T documents; the model at position `best` was chosen on train.
 
-    `predictions` (T, N) and `labels` (T,) as in `rlfocal.statistics.agreement`; for choices also the models'
-    probabilities (T, N, C) and how many choices each document has (T,).
+    `predictions` (T, N) and `labels` (T,) are as in `rlfocal.statistics.agreement`. For choices, `probs` (T,
+    N, C) are the models' probabilities, and `n_choices` (T,) the numbers of choices.
     """
     correct = mark_correct(predictions, labels)
     n, n_right = len(labels), correct.sum(axis=1)
@@ -91,16 +93,16 @@ def ceiling(
 
 
 def find_unnamed(predictions: Ints, n_choices: Ints, width: int) -> Bools:
-    """(T, width) the choices of a document that no model predicts, from predictions (T, N)."""
+    """(T, width) which choices of a document no model predicts, from predictions (T, N)."""
     choices = np.arange(width)
     named = (predictions[:, :, None] == choices).any(axis=1)
     return np.asarray(~named & (choices < n_choices[:, None]))
 
 
-def likeliest_unnamed(logits: Floats, unnamed: Bools) -> Ints:
-    """(T,) the unnamed choice with the highest logit (T, C); ties: the lowest; -1 where all are named."""
-    likeliest = np.where(unnamed, logits.round(9), -np.inf).argmax(axis=1)
-    return np.where(unnamed.any(axis=1), likeliest, -1).astype(np.int64)
+def likeliest_unnamed(logits: Floats, is_unnamed: Bools) -> Ints:
+    """(T,) the `is_unnamed` (T, C) choice with the highest logit (T, C); ties: the lowest; -1 for none."""
+    likeliest = np.where(is_unnamed, logits.round(9), -np.inf).argmax(axis=1)
+    return np.where(is_unnamed.any(axis=1), likeliest, -1).astype(np.int64)
 
 
 def _mean(values: Floats | Bools) -> float:

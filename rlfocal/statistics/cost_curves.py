@@ -1,7 +1,7 @@
-"""Figures of merit: PGR, APGR and CPT of RouteLLM, AIQ of RouterBench, and those of LLMRouterBench (arXiv
-2601.07206).
+"""Figures of merit that relate accuracy to cost.
 
-The latter are ParetoDist, PerfGain, CostSave and the gap to the oracle.
+PGR, APGR and CPT are RouteLLM's, and AIQ is RouterBench's. ParetoDist, PerfGain, CostSave and the gap to the
+oracle are LLMRouterBench's (arXiv 2601.07206).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 
 
 def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
-    """(accuracy - weak) / (strong - weak), any shape: the performance gap recovered (arXiv 2406.18665).
+    """The performance gap recovered, (accuracy - weak) / (strong - weak), of any shape (arXiv 2406.18665).
 
-    `weak` and `strong` are the accuracies of the two models that a router chooses between. NaN where the
-    strong one is no better: there is nothing to recover.
+    `weak` and `strong` are the accuracies of the two models between which a router chooses. NaN if the strong
+    model is no better, because there is no gap.
     """
     if not strong > weak:
         return np.full(np.shape(accuracies), np.nan)
@@ -27,38 +27,37 @@ def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> floa
     """The mean PGR over strong-call shares from 0 to 1, as the area under straight lines between the points.
 
     `shares` (P,) are the shares of documents that a router sends to the strong model, and `accuracies` (P,)
-    its accuracies. There is a point per threshold, in any order. Between points PGR is linear, as it is when
-    a coin decides between two thresholds. So the mean is the area by the trapezoid rule, as in RouteLLM's
-    code. The ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A
-    random router has 0.5. NaN where PGR is.
+    the router's accuracies. There is a point per threshold, in any order. Between points PGR is linear, as it
+    is when a coin decides between two thresholds. So the mean is the area by the trapezoid rule, as in
+    RouteLLM's code. The ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share
+    1. A random router has 0.5. NaN if PGR is NaN.
     """
     share, recovered = _compute_recovered_shares(shares, accuracies, weak, strong)
     return float(np.trapezoid(recovered, share))
 
 
-def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovered: float) -> float:
-    """The call-performance threshold: the smallest strong-call share at which PGR reaches `recovered`.
+def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, target: float) -> float:
+    """The call-performance threshold: the smallest strong-call share at which PGR reaches `target`.
 
-    CPT(50 %) has a `recovered` of 0.5. Points, ends and the lines between them are as in `apgr`. Because of
-    the end at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is
-    NaN.
+    CPT(50 %) has the target 0.5. Points, ends and the lines between them are as in `apgr`. Because of the end
+    at share 1, any target up to 1 is reached somewhere. NaN for a higher target, and if PGR is NaN.
     """
     share, reached = _compute_recovered_shares(shares, accuracies, weak, strong)
     # By a float error less, a threshold that just reaches it would pass for one that does not.
-    enough = np.flatnonzero(reached >= recovered - 1e-9)
+    enough = np.flatnonzero(reached >= target - 1e-9)
     if np.isnan(reached).any() or not len(enough):
         return float("nan")
     around = slice(max(enough[0] - 1, 0), enough[0] + 1)
-    return float(np.interp(recovered, reached[around], share[around]))
+    return float(np.interp(target, reached[around], share[around]))
 
 
 def aiq(costs: Floats, accuracies: Floats) -> float:
     """RouterBench's AIQ: the mean of the non-decreasing convex hull of accuracy over cost (arXiv 2403.12031).
 
     `costs` and `accuracies` (P,) are a router's points. The hull runs from the cheapest point to the most
-    accurate one and stays level up to the highest cost; its area is divided by the range of these costs.
-    Routers are comparable only over the same range: add the cheapest and the dearest model to the points of
-    each. NaN if all points cost the same or a cost is unknown.
+    accurate one, and is constant up to the highest cost. The area under it is divided by the range of costs.
+    Routers are comparable only over the same range, so add the cheapest and the dearest model to the points
+    of each. NaN if all points cost the same or a cost is unknown.
     """
     costs, accuracies = _check_points(costs, accuracies)
     low, high = costs.min(), costs.max()
@@ -70,11 +69,11 @@ def aiq(costs: Floats, accuracies: Floats) -> float:
 
 
 def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
-    """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
+    """(H,) the positions of points (P,) that are corners of the non-decreasing convex hull, by rising cost.
 
-    The hull goes from the cheapest point (the most accurate of these) to the most accurate (the cheapest of
-    these). Each step is less steep than the one before. It is what a coin that decides between two points can
-    reach. All costs are known.
+    The hull goes from the cheapest point (ties: the most accurate) to the most accurate (ties: the cheapest).
+    Each step is less steep than the one before. Between two corners, a coin that decides between them can
+    reach the hull. All costs are known.
     """
     hull: list[int] = []
     for i in np.lexsort((-accuracies, costs)):
@@ -89,8 +88,8 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
 def pareto_front(costs: Floats, accuracies: Floats) -> Bools:
     """(P,) whether no other point is at least as cheap and as accurate, and better in one of the two.
 
-    Equal points are all on the front, or none is. A point of unknown cost is not on it and keeps no other
-    point off it.
+    Equal points are all on the front, or none of them is. A point of unknown cost is not on the front, and
+    keeps no other point off it.
     """
     costs, accuracies = _check_points(costs, accuracies)
     cheaper = costs[:, None] - costs
@@ -101,19 +100,19 @@ def pareto_front(costs: Floats, accuracies: Floats) -> Bools:
 
 
 def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
-    """(P,) LLMRouterBench's ParetoDist: how far each point is from the nearest point of the Pareto front.
+    """(P,) LLMRouterBench's ParetoDist: the distance of each point to the nearest point of the Pareto front.
 
     The front is that of all points given, so give all methods and all single models at once. The logarithm of
     cost and the accuracy are each scaled to 0 at their lowest and 1 at their highest over all points of known
-    cost. The distance is the sum of both differences (L1). 0 on the front, NaN where the cost is unknown. A
-    method with several points is rated by their mean (arXiv 2601.07206).
+    cost. The distance is the sum of both differences (L1): 0 on the front, NaN for an unknown cost. A method
+    with several points is rated by their mean (arXiv 2601.07206).
 
-    InputError: a cost is not above 0, so that it has no logarithm.
+    Raises InputError if a cost is not above 0, because it has no logarithm.
     """
     costs, accuracies = _check_points(costs, accuracies)
     if (costs <= 0).any():
         raise InputError(
-            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
+            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave points without cost out of ParetoDist"
         )
     has_cost = ~np.isnan(costs)
     distance = np.full(costs.shape, np.nan)
@@ -127,7 +126,7 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
 def _compute_recovered_shares(
     shares: Floats, accuracies: Floats, weak: float, strong: float
 ) -> tuple[Floats, Floats]:
-    """Shares from 0 to 1, each once, and their PGR: the mean of points that have the same share."""
+    """The distinct strong-call shares from 0 to 1, and the mean PGR of the points that have each share."""
     shares, accuracies = _check_points(shares, accuracies)
     if not ((shares >= 0) & (shares <= 1)).all():
         bad = shares[~((shares >= 0) & (shares <= 1))][0]
@@ -158,26 +157,26 @@ def _check_points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
     if not np.isfinite(y).all() or np.isinf(x).any():
         raise InputError(
-            f"points {x.tolist()}, {y.tolist()}: all must be finite numbers, an unknown cost NaN"
+            f"points {x.tolist()}, {y.tolist()}: give finite numbers, and NaN only for an unknown cost"
         )
     return x, y
 
 
 ACCURACY_TOLERANCE = 1e-9
-"""Accuracies that differ by less are equal, because means over the same documents differ by float error."""
+"""The difference below which accuracies count as equal, because of float error in means."""
 
 
 def perf_gain(accuracies: Floats, best_single: Floats) -> float:
     """PerfGain: the mean over D data sets of accuracy / best single - 1.
 
     `best_single` (D,) are the accuracies of the best single model, on the same data sets as `accuracies`
-    (D,). NaN where it is right on nothing in one of them.
+    (D,). NaN if one of them is 0.
     """
     accuracies, best_single = np.asarray(accuracies, float), np.asarray(best_single, float)
     if accuracies.shape != best_single.shape or not accuracies.size:
         raise InputError(
-            f"{accuracies.size} data sets of the method and {best_single.size} of the best single model: "
-            "give the same ones, in the same order"
+            f"{accuracies.size} accuracies of the method and {best_single.size} of the best single model: "
+            "give one of each per data set, in the same order"
         )
     if not (best_single > 0).all():
         return float("nan")
@@ -185,7 +184,7 @@ def perf_gain(accuracies: Floats, best_single: Floats) -> float:
 
 
 def cost_save(accuracy: float, cost: float, single_accuracy: float, single_cost: float) -> float:
-    """CostSave: 1 - cost / cost of the best single model, for methods no less accurate than it.
+    """CostSave: 1 - cost / cost of the best single model, for methods that are no less accurate than that.
 
     NaN if the accuracy is lower, a cost is unknown, or the best single model costs nothing.
     """
@@ -197,6 +196,6 @@ def cost_save(accuracy: float, cost: float, single_accuracy: float, single_cost:
 def gap_to_oracle(accuracy: float, oracle: float) -> float:
     """The share of the oracle's accuracy that a method misses: (oracle - accuracy) / oracle.
 
-    NaN where no model is ever right.
+    NaN if the oracle's accuracy is 0.
     """
     return (oracle - accuracy) / oracle if oracle > 0 else float("nan")

@@ -1,8 +1,8 @@
 """Diversity of models and pools, counted in numpy: equal to the warehouse's table macros to 1e-9.
 
-Shapes: T documents, N models in alphabetical order, P pools. `predictions` (T, N) are choice indices, or
-codes that are equal for equal answers, with -1 for no answer (which is wrong); `labels` (T,) are codes of the
-same kind, -1 where no model can be right. The formulas, and what is NaN, are those of `metrics`.
+Shapes are of T documents, N models in alphabetical order, and P pools. `predictions` (T, N) are choice
+indices, or codes that are equal for equal answers, with -1 for no answer (which is wrong). `labels` (T,) are
+codes of the same kind, -1 where no model can be right. The formulas and their NaNs are those of `metrics`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PairStatistics = PairCounts[Floats]
 
 @dataclass(frozen=True)
 class PoolStatistics:
-    """Statistics of P pools, each an attribute under its name: (P,), or (T,) over time."""
+    """Statistics of P pools, (P,), or of one pool over time, (T,); each is an attribute under its name."""
 
     n: Floats
     """The number of documents that every member answered."""
     size: Floats
     metrics: Mapping[str, Floats]
-    """The statistics of `rlfocal.statistics.metrics` by name, each (P,)."""
+    """The diversity metrics of `rlfocal.statistics.metrics`, by name."""
 
     def __getattr__(self, name: str) -> Floats:
         metrics: Mapping[str, Floats] = vars(self).get("metrics", {})
@@ -41,7 +41,7 @@ class PoolStatistics:
 
 
 def every_pool(n_models: int, max_size: int) -> Bools:
-    """(P, N) every pool of 2 to max_size of n_models models, smaller pools first."""
+    """(P, N) every pool of 2 to `max_size` of N models, smaller pools first."""
     members = [c for size in range(2, max_size + 1) for c in combinations(range(n_models), size)]
     pools = np.zeros((len(members), n_models), dtype=np.bool_)
     for row, chosen in enumerate(members):
@@ -50,7 +50,10 @@ def every_pool(n_models: int, max_size: int) -> Bools:
 
 
 def pairwise_diversity(correct: Bools, answered: Bools | None = None) -> PairStatistics:
-    """(N, N) statistics of every two models over the documents both answered; `correct` is (T, N)."""
+    """(N, N) counts of every two models over the documents that both answered.
+
+    `correct` (T, N): whether models are right. `answered` (T, N): whether they answered; None: all did.
+    """
     taken = np.ones_like(correct) if answered is None else answered
     right, wrong = _to_float(correct & taken), _to_float(~correct & taken)
     return PairStatistics(
@@ -63,12 +66,12 @@ def pairwise_diversity(correct: Bools, answered: Bools | None = None) -> PairSta
 
 
 def focal_diversity(correct: Bools, pools: Bools) -> Floats:
-    """(P,) focal diversity of the pools (P, N), Eq (8)."""
+    """(P,) the focal diversity of the pools (P, N), Eq (8), from which models are right (T, N)."""
     return metrics.focal_diversity(_Failures(correct, pools))
 
 
 def plurality_accuracy(predictions: Ints, labels: Ints, pools: Bools, kind: Kind = "choices") -> Floats:
-    """(P,) accuracy of each pool's plurality; ties as in `rlfocal.statistics.votes.plurality`."""
+    """(P,) the accuracy of each pool's plurality, with ties as in `rlfocal.statistics.votes.plurality`."""
     return metrics.plurality_accuracy(_Pools(predictions, labels, pools, kind))
 
 
@@ -81,8 +84,7 @@ def pool_diversity(
     answered: Bools | None = None,
     wanted: Collection[str] = METRICS,
 ) -> PoolStatistics:
-    """The wanted statistics of pools (P, N), each over the documents that all its members `answered` (T,
-    N)."""
+    """The metrics `wanted` of pools (P, N), each over documents that all its members `answered` (T, N)."""
     if answered is None or answered.all() or not len(pools):
         return _compute_statistics(_Pools(predictions, labels, pools, kind), wanted)
     # Pools whose members miss the same documents are counted together.
@@ -103,16 +105,15 @@ def pool_diversity(
 def pool_diversity_over_time(
     predictions: Ints, labels: Ints, pool: Bools, window: int, *, kind: Kind = "choices"
 ) -> PoolStatistics:
-    """(T,) statistics of one pool (N,) over the `window` documents before each one, fewer at the start."""
+    """(T,) the metrics of one pool (N,) over the `window` documents before each one, or all if fewer."""
     return _compute_statistics(_Windows(predictions[:, pool], labels, window, kind))
 
 
 def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iterator[tuple[slice, Floats]]:
-    """Yields (documents, (t, P)) by block: every pool's focal diversity over the `window` documents before
-    each.
+    """Yields blocks of t documents and (t, P) each pool's focal diversity over the `window` documents before.
 
-    For every pool of a few models, the counts of every three models failing together slide as a difference of
-    sums. They give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
+    How often every three models fail together in a window is a difference of sums. These counts give Σ F_tf
+    k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
     """
     n_models = correct.shape[1]
     g, h = np.triu_indices(n_models)
@@ -197,9 +198,9 @@ class _Pools(_Failures):
 
 
 class _Windows:
-    """Counts of one pool, whose `predictions` are (T, S), over the `window` documents before each.
+    """Counts of one pool, whose `predictions` are (T, S), over the `window` documents before each document.
 
-    Every window is a difference of cumulative sums, so the cost does not depend on its length.
+    Every count is a difference of cumulative sums, so that its cost does not depend on the window.
     """
 
     def __init__(self, predictions: Ints, labels: Ints, window: int, kind: Kind) -> None:
@@ -269,9 +270,9 @@ def _compute_statistics(counts: Counts[Floats], wanted: Collection[str] = METRIC
     return PoolStatistics(counts.n, counts.size, {name: METRICS[name](counts) for name in wanted})
 
 
-def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, Floats]:
-    """`failures_beside` of the pools (P, N), from failures (U, N) and how often each row occurs (U, 1)."""
-    by_model, beside = np.ascontiguousarray(failed.T), np.zeros((2, *pools.shape))
+def _pool_by_pool(failures: Floats, times: Floats, pools: Bools) -> tuple[Floats, Floats]:
+    """`failures_beside` of the pools (P, N), from distinct failures (U, N) and their counts (U, 1)."""
+    by_model, beside = np.ascontiguousarray(failures.T), np.zeros((2, *pools.shape))
     for place, pool in enumerate(pools):
         mine = by_model[pool]
         k = mine.sum(axis=0)[:, None]
@@ -280,20 +281,19 @@ def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, 
 
 
 def _sum_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
-    """`failures_beside` of pools, by Σ F_tf k_t and Σ F_tf k_t², from how often every three models fail
-    together (N, N, N)."""
+    """`failures_beside` of pools (P, N), from how often every three models fail together (N, N, N)."""
     once = members @ triples.diagonal()
     squares = np.stack([((members @ pairs) * members).sum(axis=1) for pairs in triples], axis=1)
     return once, squares - once
 
 
-def _count_triples(failed: Floats, times: Floats) -> Floats:
-    """(N, N, N) how often every three models fail together; failed is (U, N), times (U, 1)."""
-    return np.stack([(failed * times * focal[:, None]).T @ failed for focal in failed.T])
+def _count_triples(failures: Floats, times: Floats) -> Floats:
+    """(N, N, N) how often every three models fail together, from failures (U, N) and counts (U, 1)."""
+    return np.stack([(failures * times * focal[:, None]).T @ failures for focal in failures.T])
 
 
 def _count_failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
-    """(U, N) the distinct rows of failures, far fewer than documents; and (U, 1) how often each occurs."""
+    """(U, N) the distinct rows of failures, far fewer than documents, and (U, 1) their counts."""
     _, first, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
     return _to_float(~correct[first]), times[:, None].astype(np.float64)
 

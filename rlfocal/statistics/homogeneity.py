@@ -1,4 +1,4 @@
-"""Whether train and test documents are alike: finds shares that differ between them by more than chance."""
+"""Compares train and test documents: finds shares that differ between them by more than chance explains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 ERROR_RATE = 0.01
-"""The probability that a random split is said to differ, over all comparisons together."""
+"""The probability that a difference is found in a random split, over all comparisons together."""
 MIN_SIDE = 5
 """The fewest documents of train, and of test, for a comparison."""
 MAX_SHOWN = 3
@@ -22,10 +22,10 @@ MAX_SHOWN = 3
 
 @dataclass(frozen=True)
 class Share:
-    """How many documents of train and of test have a property."""
+    """The numbers of train and of test documents with a property."""
 
     kind: str
-    """What is compared, such as `label`. Shares of one kind are shown together."""
+    """The kind of property, such as `label`; of each kind, one difference is shown."""
     property: str
     """The property in words, such as `label 2`."""
     n_train: int
@@ -47,20 +47,19 @@ def count_shares(
     *,
     of_train: bool = False,
 ) -> list[Share]:
-    """The compared shares of a benchmark's stored documents: labels, tasks, lengths, and accuracies of
-    `models`.
+    """The shares of a benchmark's labels, tasks, lengths and right answers of `models`, in train and in test.
 
-    Test is the documents that `run` decided, and train the others; with `of_train`, the run's train rows.
-    Without a run, both are as they are stored.
+    Test documents are those that `run` decided, and train documents are the others, or with `of_train` others
+    of the stored train split. Without a run, the stored split is compared.
     """
     about = {"benchmark": benchmark, "models": list(models), "run": run, "of_train": of_train}
     return [Share(*row) for row in warehouse.rows(script("queries/train_and_test"), about)]
 
 
 def p_values(shares: Sequence[Share]) -> Floats:
-    """(P,) the two-sided probability of shares this far apart if test is a random draw.
+    """(P,) the two-sided p-value of each difference between train and test, if test were a random draw.
 
-    It is that of Fisher's exact test: twice the smaller tail of the hypergeometric distribution.
+    It is by Fisher's exact test: twice the smaller tail of the hypergeometric distribution.
     """
     counts = np.array([(s.n_train, s.k_train, s.n_test, s.k_test) for s in shares], dtype=np.int64)
     return np.array([_compute_p_value(*row) for row in counts.reshape(-1, 4)])
@@ -80,9 +79,9 @@ def _log_choose(n: int, k: Ints) -> Floats:
 
 
 def find_differences(shares: Sequence[Share]) -> list[Share]:
-    """The shares that differ by more than chance explains: the least likely of each kind, by rising p-value.
+    """The shares that differ by more than chance explains, one of each kind, by rising p-value.
 
-    P-values have Bonferroni's correction. Shares with a side of fewer than MIN_SIDE documents are left out.
+    P-values have Bonferroni's correction. Shares of fewer than MIN_SIDE train or test documents are left out.
     """
     large = [share for share in shares if min(share.n_train, share.n_test) >= MIN_SIDE]
     p = p_values(large)
@@ -94,7 +93,7 @@ def find_differences(shares: Sequence[Share]) -> list[Share]:
 
 
 def describe(benchmark: str, differences: Sequence[str]) -> str | None:
-    """The differences in one sentence, with what to do; None without any."""
+    """Sentences on these differences, with the command for another split; None without differences."""
     if not differences:
         return None
     more = f"; and {len(differences) - MAX_SHOWN} more" if len(differences) > MAX_SHOWN else ""

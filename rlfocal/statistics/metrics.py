@@ -1,8 +1,8 @@
 """Diversity metrics: formulas on counts, the same for numpy arrays and torch tensors.
 
 A metric is a function under `@metric`: the Decider can then observe it, the study `diversity` tries it, and
-`pool_diversity` returns it. Its SQL twin is in `warehouse/sql/statistics.sql`. An undefined value (a zero
-denominator, whose numerator is then 0, too) is NaN. Definitions: paper sections 1.3 and 1.7.
+`pool_diversity` returns it. Its SQL twin is in `warehouse/sql/statistics.sql`. An undefined value is NaN: its
+denominator is 0, and so is its numerator. The paper's sections 1.3 and 1.7 have the definitions.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -22,8 +22,7 @@ Array = TypeVar("Array", bound=Any)
 
 @dataclass(frozen=True)
 class PairCounts(Generic[Array]):
-    """Counts of documents for pairs of models, from which the pairs' statistics follow; all fields have one
-    shape."""
+    """Counts of documents for pairs of models a and b, and statistics of the pairs; all have one shape."""
 
     n: Array
     both_right: Array
@@ -44,12 +43,12 @@ class PairCounts(Generic[Array]):
 
     @property
     def disagreement(self) -> Array:
-        """The share of documents that exactly one of the two gets right."""
+        """The share of documents on which exactly one of the two models is right."""
         return ratio(self.only_a + self.only_b, self.n)
 
     @property
     def kappa(self) -> Array:
-        """The paper's pairwise kappa: Cohen's kappa with each model's own margins in the denominator."""
+        """The paper's pairwise kappa: Cohen's kappa whose denominator has the margins of each model alone."""
         right_a, wrong_a, right_b, wrong_b = self._margins
         return ratio(2 * self._excess, right_a * wrong_a + right_b * wrong_b)
 
@@ -61,7 +60,7 @@ class PairCounts(Generic[Array]):
 
     @property
     def double_fault(self) -> Array:
-        """The share of documents that both get wrong."""
+        """The share of documents on which both models are wrong."""
         return ratio(self.both_wrong, self.n)
 
     @property
@@ -76,12 +75,12 @@ class PairCounts(Generic[Array]):
 
 
 class FailureCounts(Protocol[Array]):
-    """Counts of joint failures in any number of pools, (..., P); k_t is how many members fail on document t.
+    """Counts of joint failures in any number of pools, (..., P). k_t members of a pool fail on document t.
 
-    `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
-    (..., P, N). `failures` is Σ k_t and `joint_failures` Σ k_t (k_t - 1). `failures_beside` is both sums over
-    the documents on which a model fails, (..., P, N) each. `average_pairs` averages a statistic of `pairs`
-    over a pool's pairs that define it.
+    `n`, the number of documents, and `size`, that of members, broadcast to (..., P). `members` (..., P, N) is
+    1 for a pool's models, else 0. `failures` is Σ k_t and `joint_failures` Σ k_t (k_t - 1). `failures_beside`
+    (..., P, N) has both sums over the documents on which a model fails. `average_pairs` averages a statistic
+    of `pairs` over the pairs of each pool for which it is defined.
     """
 
     @property
@@ -102,10 +101,11 @@ class FailureCounts(Protocol[Array]):
 
 
 class Counts(FailureCounts[Array], Protocol[Array]):
-    """Counts of joint failures and of agreement among members, (..., P) each.
+    """Counts of joint failures and of agreement among a pool's members, (..., P) each.
 
-    `same_votes` counts the ordered pairs of members with one prediction over all documents. `chance` sums the
-    squared shares of all predictions. `plurality_right` counts the documents on which the plurality is right.
+    `same_votes` is the number of ordered pairs of members with equal predictions, over all documents.
+    `chance` is the sum of the squared shares of all predictions. `plurality_right` is the number of documents
+    on which the plurality is right.
     """
 
     @property
@@ -118,7 +118,7 @@ class Counts(FailureCounts[Array], Protocol[Array]):
 
 Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
 METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
-"""By name, the diversity metrics, in the order in which studies try them."""
+"""The diversity metrics by name, in the order in which studies try them."""
 
 
 def metric(formula: Formula) -> Formula:
@@ -129,14 +129,14 @@ def metric(formula: Formula) -> Formula:
 
 @metric
 def focal_diversity(counts: FailureCounts[Array]) -> Array:
-    """Eq (8): the mean of the focal correlations of the members that fail at all."""
+    """The focal diversity of Eq (8): the mean focal correlation of the members that ever fail."""
     rho, fails = focal_correlations(counts)
     return ratio(rho.sum(-1), fails.sum(-1))
 
 
 @metric
 def generalized_diversity(counts: Counts[Array]) -> Array:
-    """1 - P(2)/P(1) over all documents (Partridge and Krzanowski)."""
+    """The generalised diversity 1 - P(2)/P(1) over all documents (Partridge and Krzanowski)."""
     return 1 - ratio(counts.joint_failures, (counts.size - 1) * counts.failures)
 
 
@@ -148,7 +148,7 @@ def plurality_accuracy(counts: Counts[Array]) -> Array:
 
 @metric
 def fleiss_kappa(counts: Counts[Array]) -> Array:
-    """Fleiss' kappa over the predictions; no answer is a category of its own."""
+    """Fleiss' kappa over the predictions, among which a missing answer is a category."""
     observed = ratio(counts.same_votes, counts.n * counts.size * (counts.size - 1))
     return ratio(observed - counts.chance, 1 - counts.chance)
 
@@ -167,30 +167,31 @@ for _name in ("q_statistic", "correlation", "disagreement", "kappa", "double_fau
 
 @metric
 def binary_entropy(counts: Counts[Array]) -> Array:
-    """The entropy, in bits, of the share of right entries in documents × pool."""
+    """The entropy, in bits, of the share of right answers among all members' answers."""
     wrong = ratio(counts.failures, counts.n * counts.size)
     return -(_x_log_x(wrong) + _x_log_x(1 - wrong)) / log(2)
 
 
 def focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
-    """(..., P, N) each: focal correlations, and 1, for members that ever fail; 0 for all other models."""
+    """(..., P, N) focal correlations of members that ever fail, and (..., P, N) 1 for these; 0 for others."""
     once, twice = counts.failures_beside
     fails = counts.members * (once > 0)
     return fails * focal_correlation(once + (once == 0), twice, counts.size[..., None]), fails
 
 
 def focal_correlation(once: Array, twice: Array, size: Array) -> Array:
-    """1 - P(2)/P(1) on a model's failures, Eq (8), from its `Counts.failures_beside`.
+    """1 - P(2)/P(1) on a model's failures, Eq (8), from the two parts of `Counts.failures_beside`.
 
-    P(1) = Σ F_tf k_t / (S n_f), P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f), where k_t members fail on t.
+    P(1) = Σ F_tf k_t / (S n_f) and P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f). k_t of S members fail on
+    document t, and F_tf is 1 on the n_f documents where model f fails.
     """
     return 1 - ratio(twice, (size - 1) * once)
 
 
 def mean_over_pairs(statistic: Array, members: Array) -> Array:
-    """(..., P) mean of a symmetric (..., N, N) statistic over the pools' pairs that define it.
+    """(..., P) the mean of a symmetric statistic (..., N, N) over the pairs of each pool that are not NaN.
 
-    `members` (..., P, N) holds 0 or 1.
+    `members` (..., P, N) is 1 for a pool's models, else 0.
     """
     library = _library(statistic)
     defined = library.triu(statistic == statistic, 1)
@@ -199,7 +200,7 @@ def mean_over_pairs(statistic: Array, members: Array) -> Array:
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """The quotient, NaN for 0 by 0, without numpy's warning."""
+    """The quotient, which is NaN for 0 / 0, without numpy's warning."""
     library = _library(denominator)
     if library.__name__ == "torch":
         return numerator / denominator
@@ -217,5 +218,5 @@ def _x_log_x(x: Any) -> Any:
 
 
 def _library(values: Any) -> Any:
-    """numpy or torch, whichever made the values, without importing either."""
+    """The module of the values' type, numpy or torch, without importing either."""
     return sys.modules[type(values).__module__.partition(".")[0]]

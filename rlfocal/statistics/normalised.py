@@ -1,5 +1,7 @@
-"""Predictions by normalised log-probs: the twin of the view `outcomes_norm`, for lm-eval's acc_norm,
-acc_bytes and acc_mutual_info."""
+"""Predictions by normalised log-probs, as in lm-eval's acc_norm, acc_bytes and acc_mutual_info.
+
+They are the twins of the SQL view `outcomes_norm`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from rlfocal.base.arrays import Floats, Ints
 
 
 def normalised_predictions(logprobs: Floats, lengths: Ints) -> Ints:
-    """(T, N) the choice with the highest log-likelihood per character (or byte); ties to the lowest index.
+    """(T, N) the choice with the highest log-likelihood per character (or byte); ties: the lowest index.
 
     `logprobs` (T, N, C) are sums over a choice's tokens, -inf where a document has no such choice. `lengths`
-    (T, C) are those of the choices' texts; a choice without text is never picked before another.
+    (T, C) are those of the choices' texts. A choice without text is chosen only if there is no other.
     """
     per_unit = np.full(logprobs.shape, -np.inf)
     np.divide(logprobs, lengths[:, None, :], out=per_unit, where=lengths[:, None, :] > 0)
@@ -21,10 +23,10 @@ def normalised_predictions(logprobs: Floats, lengths: Ints) -> Ints:
 
 
 def likelier_predictions(logprobs: Floats, unconditional: Floats) -> Ints:
-    """(T, N) the choice whose likelihood the question raises by the largest factor; ties to the lowest index.
+    """(T, N) the choice whose likelihood the question raises by the largest factor; ties: the lowest index.
 
-    `logprobs` and `unconditional` (T, N, C) are sums over a choice's tokens, after the prompt and after none.
-    A document has no choice where `logprobs` is -inf.
+    `logprobs` and `unconditional` (T, N, C) are sums over a choice's tokens, with a prompt and without.
+    Where `logprobs` is -inf, a document has no such choice.
     """
     gained = np.full(logprobs.shape, -np.inf)
     np.subtract(logprobs, unconditional, out=gained, where=np.isfinite(logprobs))

@@ -1,10 +1,9 @@
-"""Samples of documents, and estimates of means over all documents that hold however good the guesses behind
-them are.
+"""Stratified samples of documents, and estimates of means over all documents that wrong guesses do not bias.
 
-Documents are cut into strata of equal interest. From each, equally many are drawn at random, without
-replacement (Neyman, 1934), so that every document's probability is known. Estimates weight by its inverse.
-Predicted values enter as a difference alone (Särndal, Swensson and Wretman, 1992, ch. 6), fitted on other
-drawn documents: a wrong guess widens an interval, but does not bias it.
+Documents are divided into strata of equal total interest. From each, equally many are drawn at random,
+without replacement (Neyman, 1934). Estimates weight a drawn document by the inverse of its probability.
+Predicted values are only subtracted and their mean is added back (Särndal, Swensson and Wretman, 1992, ch.
+6). They are fitted on other drawn documents, so that a wrong guess widens an interval, but does not bias it.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from rlfocal.data.folds import draw_folds
 
 N_STRATA = 12
 MIN_STRATUM_DOCUMENTS = 4
-"""The fewest documents of a stratum, where there are so many in all."""
+"""The fewest documents of a stratum, unless there are fewer in all."""
 EFFECT_FOLDS = 5
 REGRESSION_RIDGE = 10.0
 """The ridge penalty of the regression of answers on other models' answers, whose features have unit size."""
 GUESSED_RATE_DOCUMENTS = 2.0
-"""The guessed rate of rare events counts as so many documents of a stratum, beside the drawn ones."""
+"""The number of drawn documents as which the guessed rate of rare effects counts in each stratum."""
 
 UNSEEN_SQUARED_EFFECTS = 1.92
-"""Squared effects of an average weight that a sample may have missed: half of 1.96², as in Wilson's (1927)
-interval.
+"""The number of effects that a sample may have missed: half of 1.96², as in Wilson's interval (1927).
 
-The interval of a sample without any goes up to 2.7 of them; a sample misses three in 5 % of cases.
+It enters the variance. The interval of a sample without effects then reaches up to 2.7 effects, and a sample
+misses three in 5 % of cases.
 """
 
 
@@ -50,14 +49,13 @@ class Strata:
 
     @property
     def min_draw(self) -> int:
-        """The fewest documents to draw for an estimate to have an error: two of each stratum."""
+        """The fewest documents from which a standard error can be estimated: two of each stratum."""
         return min(len(self.stratum_of), 2 * len(self.sizes))
 
     def counts(self, n: int) -> Ints:
-        """(H,) how many documents of each stratum are drawn if n are in all: equally many, as far as there
-        are.
+        """(H,) the number of drawn documents of each stratum, n in all: equally many, if there are enough.
 
-        No stratum gets fewer if more are drawn.
+        For a larger n, no stratum has fewer.
         """
         sizes = self.sizes
         totals = np.minimum(sizes[:, None], np.arange(sizes.max() + 1)).sum(axis=0)
@@ -67,16 +65,16 @@ class Strata:
         return drawn
 
     def draw(self, n: int) -> Ints:
-        """(n,) the positions of the drawn documents, in order; a smaller draw is part of a larger one."""
+        """(n,) the rising positions of drawn documents; a smaller draw is part of a larger one."""
         return np.flatnonzero(self.place < self.counts(n)[self.stratum_of])
 
     def probabilities(self, n: int) -> Floats:
-        """(T,) the probability that each document is drawn."""
+        """(T,) the probability of each document to be among n drawn ones."""
         return (self.counts(n) / self.sizes)[self.stratum_of]
 
 
 def stratify(interest: Floats, seed: int, n_strata: int = N_STRATA) -> Strata:
-    """Strata of documents of similar interest (T,), each with about the same share of all interest."""
+    """Divides documents by their interest (T,) into strata, each with about the same total interest."""
     rng, n = np.random.default_rng(seed), len(interest)
     order = np.argsort(interest, kind="stable")
     reached = np.cumsum(interest[order])
@@ -93,35 +91,34 @@ def stratify(interest: Floats, seed: int, n_strata: int = N_STRATA) -> Strata:
     return Strata(of, place)
 
 
-def double(first: int, last: int) -> tuple[int, ...]:
-    """Numbers of documents to draw in turn, each twice the one before, from `first` to `last`.
+def double(least: int, most: int) -> tuple[int, ...]:
+    """Numbers of documents to draw one after the other, each twice the one before, from `least` to `most`.
 
     >>> double(100, 450), double(100, 60)
     ((100, 200, 450), (60,))
     """
-    sizes = [first]
-    while 2 * sizes[-1] < last:
+    sizes = [least]
+    while 2 * sizes[-1] < most:
         sizes.append(2 * sizes[-1])
-    return (*(n for n in sizes if n < last), last)
+    return (*(n for n in sizes if n < most), most)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated mean over all documents, from those drawn: exact where all are drawn."""
+    """An estimate of a mean over all documents from drawn ones, which is exact if all are drawn."""
 
     value: float
     stderr: float
 
     def interval(self, error: float = 0.05) -> tuple[float, float]:
-        """The ends of an interval that misses the truth with probability `error`, by the normal
-        distribution."""
+        """The ends of the normal interval that misses the true mean with probability `error`."""
         reach = float(ndtri(1 - error / 2)) * self.stderr
         return self.value - reach, self.value + reach
 
 
 @dataclass(frozen=True)
 class StratifiedSample:
-    """The documents drawn from strata."""
+    """A sample of documents from strata, and estimates of means over all documents from it."""
 
     strata: Strata
     rows: Ints
@@ -134,7 +131,7 @@ class StratifiedSample:
 
     @property
     def weights(self) -> Floats:
-        """(n,) how many documents each drawn one stands for."""
+        """(n,) the number of documents that each drawn document represents."""
         return (self.strata.sizes / self._n)[self.stratum_of]
 
     @property
@@ -142,31 +139,29 @@ class StratifiedSample:
         return np.bincount(self.stratum_of, minlength=len(self.strata.sizes))
 
     def mean(self, values: Floats) -> float:
-        """The estimated mean over all documents, from the values (n,) of the drawn ones."""
+        """The estimated mean over all documents, from the values (n,) of drawn documents."""
         return float(self.weights @ values) / len(self.strata.stratum_of)
 
     def estimate(self, values: Floats) -> Estimate:
-        """The estimated mean over all documents with its error, from the values (n,) of the drawn ones."""
+        """The estimated mean over all documents with its error, from the values (n,) of drawn documents."""
         mean = np.bincount(self.stratum_of, values, minlength=len(self._n)) / self._n
         squares = np.bincount(self.stratum_of, (values - mean[self.stratum_of]) ** 2, minlength=len(self._n))
         return Estimate(self.mean(values), self._stderr(squares / np.maximum(self._n - 1, 1)))
 
-    def estimate_rare(self, effects: Floats, guessed: Floats) -> Estimate:
-        """The estimated mean over all documents of effects (n,), which are 0 for most documents, else 1 or
-        -1.
+    def estimate_rare(self, effects: Floats, guesses: Floats) -> Estimate:
+        """The estimated mean over all documents of effects (n,), which are 0 for most documents, else ±1.
 
-        guessed (T,): how often an effect is expected. A sample without any effect is not certain that there
-        is none; nor is a stratum.
+        `guesses` (T,): the guessed probability of an effect on each document. With them, the error is above 0
+        even if the sample, or a stratum, has no effect.
         """
-        guess = np.maximum(np.bincount(self.strata.stratum_of, guessed) / self.strata.sizes, 0.0)
+        guess = np.maximum(np.bincount(self.strata.stratum_of, guesses) / self.strata.sizes, 0.0)
         seen = np.bincount(self.stratum_of, np.abs(effects), minlength=len(guess))
         stderr = self._stderr((seen + GUESSED_RATE_DOCUMENTS * guess) / (self._n + GUESSED_RATE_DOCUMENTS))
         unseen = UNSEEN_SQUARED_EFFECTS * self._stderr(np.ones(len(guess))) ** 4
         return Estimate(self.mean(effects), float(np.sqrt(stderr**2 + unseen)))
 
     def estimate_by(self, values: Floats, features: Floats) -> Estimate:
-        """The estimated mean over all documents of values (n,) that depend on features (T, F), known of all
-        documents."""
+        """The estimated mean over all documents of values (n,), with a regression on features (T, F)."""
         x = np.column_stack([np.ones(len(features)), features - features.mean(axis=0)])
         folds = draw_folds(len(x), EFFECT_FOLDS)
         guessed = np.empty(len(x))
@@ -183,8 +178,7 @@ class StratifiedSample:
         return Estimate(float(guessed.mean()) + rest.value, rest.stderr)
 
     def redraw(self, n_draws: int) -> Floats:
-        """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988); where all documents are drawn, of
-        those."""
+        """(n_draws, n) weights of drawn documents in bootstrap samples (Rao and Wu, 1988)."""
         rng, weights = np.random.default_rng(0), np.empty((n_draws, len(self.rows)))
         for stratum, (n, size) in enumerate(zip(self._n, self.strata.sizes, strict=True)):
             rows = np.flatnonzero(self.stratum_of == stratum)

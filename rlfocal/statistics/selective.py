@@ -1,4 +1,4 @@
-"""Answering only the likeliest answers: the curve of risk over coverage, its figures, and promises."""
+"""Selective prediction, which gives only the likeliest answers: risk-coverage curves and promises."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from rlfocal.statistics.intervals import Interval
 
 
 class RiskCoverage(NamedTuple):
-    """Steps of the probability, highest first: at each, all documents with at least that probability are
-    accepted.
+    """A risk-coverage curve: at each step, all documents with at least its probability are accepted.
 
     All fields but the threshold may be of several draws of the same documents: (..., steps).
     """
@@ -26,13 +25,13 @@ class RiskCoverage(NamedTuple):
     n: Ints
     """The number of accepted documents."""
     coverage: Floats
-    """The share of all documents that each step accepts."""
+    """The share of all documents that are accepted."""
     risk: Floats
-    """The share of wrong answers among accepted documents."""
+    """The share of wrong answers among the accepted documents."""
 
     @property
     def area(self) -> Floats:
-        """(...,) AURC (Geifman & El-Yaniv 2017): the mean over accepted documents of their step's risk.
+        """(...,) the AURC (Geifman & El-Yaniv 2017): the mean, over documents, of the risk of their step.
 
         NaN if no document has a probability.
         """
@@ -42,7 +41,7 @@ class RiskCoverage(NamedTuple):
         return np.asarray((np.diff(self.n, prepend=0, axis=-1) * self.risk).sum(axis=-1) / total)
 
     def accuracy_at(self, coverage: float) -> Floats:
-        """(...,) the accuracy of the smallest step that covers `coverage`; NaN if no step does."""
+        """(...,) the accuracy at the first step with at least this coverage; NaN if there is none."""
         if not len(self.threshold):
             return np.full(self.n.shape[:-1], np.nan)
         reached = self.coverage >= coverage - 1e-12
@@ -51,7 +50,7 @@ class RiskCoverage(NamedTuple):
         return np.where(reached.any(axis=-1), 1 - risk, np.nan)
 
     def coverage_at(self, error: float) -> Floats:
-        """(...,) the largest coverage of a step with a risk of at most `error`; 0 if no step has one."""
+        """(...,) the largest coverage of a step with a risk of at most `error`; 0 if there is none."""
         within = self.risk <= error + 1e-12
         return np.asarray(np.where(within, self.coverage, 0.0).max(axis=-1, initial=0.0))
 
@@ -59,8 +58,8 @@ class RiskCoverage(NamedTuple):
 def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
     """The risk-coverage curve of El-Yaniv & Wiener (2010) over all documents.
 
-    `probability` (T,) is in [0, 1], NaN where a document has no answer or no probability: it is never
-    accepted, but counts among all documents. `correct` (T,) says whether the answer is right.
+    `probability` (T,) is in [0, 1], or NaN for a document without an answer or probability. Such a document
+    is never accepted, but counts among all documents. `correct` (T,) says whether the answer is right.
 
     Raises InputError if a value is not a probability, or the two arrays have different lengths.
     """
@@ -81,23 +80,23 @@ def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
 REPORTED_COVERAGES, REPORTED_ERRORS = (0.5, 0.8, 0.9, 0.95), (0.01, 0.02, 0.05, 0.1)
 BOOTSTRAP_DRAWS = 1_000
 _DRAWS_PER_BLOCK = 100
-"""The number of bootstrap draws made at once: each has a weight per document."""
+"""The number of bootstrap draws in one array, which has a weight for each draw and document."""
 
 
 class SelectiveFigures(NamedTuple):
-    """Figures of the risk-coverage curve: means over seeds with 95 % bootstrap intervals over documents."""
+    """Figures of risk-coverage curves: means over seeds, with 95 % bootstrap intervals over documents."""
 
     area: Interval
     accuracy_at: Mapping[str, Interval]
-    """By coverage, the accuracy; NaN where fewer documents have an answer."""
+    """For each coverage, the accuracy; NaN if fewer documents have an answer."""
     coverage_at: Mapping[str, Interval]
-    """By allowed share of wrong answers, the coverage."""
+    """For each allowed share of wrong answers, the largest coverage."""
 
 
 def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS) -> SelectiveFigures:
-    """The figures of S seeds' answers to the same documents, both (S, T).
+    """The figures of S seeds' answers to the same documents; both arrays are (S, T).
 
-    Each bootstrap draw is the same for all seeds.
+    All seeds have the same bootstrap draws.
     """
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
     values = np.mean([_compute_figures(curve) for curve in curves], axis=0)
@@ -122,7 +121,7 @@ def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS)
 
 
 def _bootstrap_figures(probability: Floats, correct: Bools, weights: Ints) -> Floats:
-    """(K, B) the figures where document t counts `weights` (B, T) times."""
+    """(K, B) the K figures in B bootstrap draws, in which each document counts `weights` (B, T) times."""
     order = np.argsort(-probability, kind="stable")[: int((~np.isnan(probability)).sum())]
     last = np.flatnonzero(np.diff(probability[order], append=-1.0))  # ties are accepted together
     n = np.cumsum(weights[:, order], axis=1)[:, last]
@@ -132,7 +131,7 @@ def _bootstrap_figures(probability: Floats, correct: Bools, weights: Ints) -> Fl
 
 
 def _compute_figures(curve: RiskCoverage) -> Floats:
-    """(K, ...) area, accuracies and coverages of one curve, or of several draws."""
+    """(K, ...) the area, accuracies and coverages of a curve, which may be of several draws."""
     return np.array(
         [curve.area, *map(curve.accuracy_at, REPORTED_COVERAGES), *map(curve.coverage_at, REPORTED_ERRORS)]
     )
@@ -141,35 +140,36 @@ def _compute_figures(curve: RiskCoverage) -> Floats:
 PROMISE_CONFIDENCE = 0.9
 """The probability that a promise holds, over draws of the train documents."""
 GRID_STEPS, GRID_STARTS = 20, 5
-"""The fixed grid: thresholds at every twentieth of the answers; and at how many of them a sequence starts."""
+"""The number of thresholds in the grid, at equal steps of coverage, and of those that begin a sequence."""
 
 WITHDRAWN_LABEL = "withdrawn"
-"""What is stored in place of a threshold once a promise is broken."""
+"""The text that is stored in place of a threshold after a promise was withdrawn."""
 
 
 class Promise(NamedTuple):
-    """A promise: of the answers with at least this probability, at most a share `target` is wrong."""
+    """A promise that, of the answers with at least a threshold probability, at most a share is wrong."""
 
     target: float
     threshold: float | None
-    """The least probability of an accepted answer; None: train has too few documents, or too many errors."""
+    """The least probability of an accepted answer; None after too few documents or too many errors."""
     n: int
     """The number of documents on which the promise was made or tested."""
     answered: int
-    """The number of those documents whose answer reaches the threshold."""
+    """The number of these documents whose answer reaches the threshold."""
     wrong: int
-    """The number of those answers that are wrong."""
+    """The number of these answers that are wrong."""
 
 
 def make_promise(
     probability: Floats, right: Bools, target: float, sure: float = PROMISE_CONFIDENCE
 ) -> Promise:
-    """The lowest threshold at which the share of wrong answers is at most `target` with certainty `sure`.
+    """Promises the lowest threshold at which at most a share `target` of answers is wrong.
 
-    `probability` (T,) is of held-out answers, NaN where there is none; `right` (T,) says whether they are
-    right. It is fixed-sequence testing of Learn then Test (Angelopoulos et al., arXiv 2110.01052): the grid
-    depends on no label. From each of GRID_STARTS thresholds on, looser ones are tested until one fails, by
-    the exact binomial test at level (1 - sure) / GRID_STARTS.
+    The promise holds with probability `sure`. `probability` (T,) is of held-out answers, NaN without an
+    answer, and `right` (T,) says whether they are right. It is the fixed-sequence testing of Learn then Test
+    (Angelopoulos et al., arXiv 2110.01052), whose grid of thresholds depends on no label. From each of
+    GRID_STARTS thresholds on, lower ones are tested until one fails. The test is the exact binomial one at
+    level (1 - sure) / GRID_STARTS.
     """
     n, level = len(probability), (1 - sure) / GRID_STARTS
     sorted_known = np.sort(probability[~np.isnan(probability)])[::-1]
@@ -191,9 +191,9 @@ def make_promise(
 
 
 def share(text: str) -> float:
-    """A share of errors, from "5%" or "0.05".
+    """Reads a share of errors, such as "5%" or "0.05".
 
-    Raises InputError for a text that is no share between 0 and 1.
+    Raises InputError for a text that is no share above 0 and below 1.
     """
     try:
         value = round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), 12)
@@ -205,27 +205,26 @@ def share(text: str) -> float:
 
 
 def promises_file(checkpoint: Path) -> Path:
-    """The file that holds the thresholds promised for a checkpoint's agents."""
+    """The file of the promises that were made for a checkpoint's agents."""
     return checkpoint.with_suffix(".promises.json")
 
 
 def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
-    """The promises of a checkpoint by target: a threshold, None where nothing was promised, or
-    `WITHDRAWN_LABEL`."""
+    """For each target of a checkpoint's promises, the threshold, WITHDRAWN_LABEL, or None for neither."""
     path = promises_file(checkpoint)
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
 def active_thresholds(checkpoint: Path) -> dict[float, float]:
-    """By target, the thresholds of promises that are in force."""
+    """For each target of a checkpoint's promises in force, the threshold."""
     made = read_promises(checkpoint)
     return {float(target): threshold for target, threshold in made.items() if isinstance(threshold, float)}
 
 
 def promised_threshold(checkpoint: Path, target: float) -> float:
-    """The threshold promised for a checkpoint's agents.
+    """The threshold that was promised for a checkpoint's agents and this target.
 
-    Raises InputError where there is none, with what to do.
+    Raises InputError if no such promise is in force.
     """
     path, made = promises_file(checkpoint), read_promises(checkpoint)
     command = f"rlfocal evaluate -b BENCHMARK --methods METHOD --target-error {100 * target:g}%"
@@ -242,7 +241,7 @@ def promised_threshold(checkpoint: Path, target: float) -> float:
         )
     if threshold == WITHDRAWN_LABEL:
         raise InputError(
-            f"{path}: the promise of at most {100 * target:g} % errors is withdrawn: new answers broke it; "
-            "train and promise again on the answers of today"
+            f"{path}: the promise of at most {100 * target:g} % errors is withdrawn, because new answers "
+            "broke it; train and promise again on the present answers"
         )
     return float(threshold)

@@ -1,8 +1,9 @@
 """Votes of a pool, with the tie rules that every figure depends on.
 
-The plurality is counted in three ways, each the fastest for its use. `plurality` counts by slot (29 times as
-fast as by claims for 120 models). `pluralities` counts by claims (twice as fast as by margins for every pool
-of 12 models). `windows.Outcomes` counts by margins: matrix products for every pool of a window at once.
+The plurality is counted in three ways, each the fastest for its use. `plurality` counts the votes of each
+slot (29 times as fast as `pluralities` for 120 models). `pluralities` codes each vote and its support as one
+number (twice as fast as margins for every pool of 12 models). `windows.Outcomes` counts the label's margins
+by matrix products, for all pools of a window at once.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ _BLOCK_ENTRIES = 1 << 24  # numbers in one temporary array
 
 
 def mark_correct(predictions: Ints, labels: Ints) -> Bools:
-    """(T, N) whether predictions (T, N) are the labels (T,); -1 in either is never right."""
+    """(T, N) whether predictions (T, N) equal the labels (T,); a -1 in either is never right."""
     return np.asarray((predictions == labels[:, None]) & (predictions >= 0))
 
 
 def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
     """(T,) the slot that most models of the pool predict; -1 where no member has an answer.
 
-    `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for one pool everywhere. Ties go to
-    the lowest choice index; for answers, to the one that the alphabetically first model of the pool predicts.
+    `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for the same pool on all documents.
+    Ties go to the lowest choice index, or to the free answer of the alphabetically first model of the pool.
     """
     members = np.broadcast_to(pools, predictions.shape) & (predictions >= 0)
     slots = np.arange(max(int(predictions.max(initial=0)) + 1, 1))
@@ -43,10 +44,10 @@ def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
 def pluralities(
     predictions: Ints, labels: Ints, pools: Bools, kind: Kind
 ) -> Iterator[tuple[slice, int, Bools]]:
-    """Yields a block of documents, a pool, and on which of these documents the pool's plurality is right.
+    """Yields a block of documents, the position of a pool, and on which of these its plurality is right.
 
-    A member's claim encodes how many members give the same answer, then, for ties, the lowest choice or the
-    first member. Its last bit says whether it is right. So the highest claim says whether the plurality is.
+    A member's claim is a number that encodes how many members give the same answer, then its precedence in a
+    tie. The last bit says whether the answer is right. So the highest claim says whether the plurality is.
     """
     used = np.flatnonzero(pools.any(axis=0))
     votes_of = np.ascontiguousarray(predictions[:, used].T)
@@ -71,11 +72,11 @@ def pluralities(
 
 
 def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
-    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives no slot any.
+    """(T,) the slot with the highest mean probability over the pool; -1 if all probabilities are 0.
 
-    `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
-    index. For free answers, they go to the one that the alphabetically first model of the pool gave (if it
-    gave several, the lowest slot).
+    `probs` is (T, N, C); `pools` is (T, N), or (N,) for the same pool on all documents. Ties go to the lowest
+    choice index. For free answers, they go to the lowest slot that the alphabetically first model of the pool
+    gave.
     """
     members = np.broadcast_to(pools, probs.shape[:2])
     size = np.maximum(members.sum(axis=1), 1)
@@ -90,9 +91,9 @@ def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
 
 
 def find_earliest_slots(top: Bools, gave: Bools) -> Ints:
-    """(T,) the slot in `top` (T, C) that the earliest model gave; `gave` is (T, N, C).
+    """(T,) the slot of those in `top` (T, C) that the earliest model gave; ties: the lowest.
 
-    If that model gave several, or no model gave any, it is the lowest of them.
+    `gave` (T, N, C): which slots each model gave.
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
@@ -101,7 +102,7 @@ def find_earliest_slots(top: Bools, gave: Bools) -> Ints:
 
 
 def blocks(n: int, numbers_each: int) -> Iterator[slice]:
-    """Slices of n documents, small enough for temporary arrays."""
+    """Yields slices of n documents, small enough for arrays with `numbers_each` numbers per document."""
     step = max(1, _BLOCK_ENTRIES // max(numbers_each, 1))
     for start in range(0, n, step):
         yield slice(start, start + step)

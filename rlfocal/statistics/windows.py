@@ -1,8 +1,6 @@
-"""Diversity of many pools over many windows of a stream, counted in torch: the metrics that the Decider
-observes.
+"""Diversity of many pools over many windows of a stream, counted in torch, for the Decider to observe.
 
-The pools of one window share its matrices, so every count is a few matrix products over the window's rows.
-Nothing grows with 2^N.
+Every count is a few matrix products over the rows of a window, for all its pools at once.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from rlfocal.statistics.metrics import METRICS, PairCounts, mean_over_pairs
 
 
 class Window:
-    """P pools on each of E windows of w documents: `rlfocal.statistics.metrics.Counts`.
+    """The `rlfocal.statistics.metrics.Counts` of P pools on each of E windows of w documents.
 
-    `pools` (E, P, N) holds 0 or 1. `fails` (E, w, N) is 1 where a model is wrong. `right` (E, P, w) says
-    where the pool's plurality is right. `votes` (E, w, 1+C, N) is 1 where a model predicts a slot. `n` (E,)
-    counts the rows that exist: a window at the start of the stream is padded with rows in which no model
-    fails and no plurality is right.
+    `pools` (E, P, N) is 1 for a pool's models, else 0. `fails` (E, w, N) is 1 where a model is wrong. `right`
+    returns (E, P, w) whether the pool's plurality is right. `votes` returns (E, w, 1+C, N): 1 where a model
+    predicts a slot. `n` (E,) is the number of documents. A window at the start of the stream is padded with
+    rows in which no model fails and no plurality is right.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class Window:
 
     @cached_property
     def _k(self) -> Tensor:
-        """(E, P, w) k_t: how many members fail on each row."""
+        """(E, P, w) k_t, the number of members that fail on each row."""
         return torch.bmm(self.members, self._fails.transpose(1, 2))
 
     @cached_property
@@ -87,21 +85,19 @@ class Window:
 
 
 def observed_metrics(window: Window, names: Sequence[str]) -> Tensor:
-    """(E, P, K) the named metrics; 0 where undefined, as a diversity of fewer than two models is."""
+    """(E, P, K) the metrics of these K names; 0 where undefined, as for diversities of a single model."""
     columns = [METRICS[name](window).nan_to_num(0, 0, 0) for name in names]
     return torch.stack(columns, -1) if columns else window.size.new_zeros((*window.size.shape, 0))
 
 
 MODELS_RANKED = 18
-"""Up to so many models, the weights of `_make_answer_margins` sum exactly in single precision."""
+"""The most models for which the weights of `_make_answer_margins` sum exactly in single precision."""
 
 
 class Outcomes:
-    """T documents in stream order, after `lead` empty rows that let a window reach back before the first
-    document.
+    """T documents in stream order, after `lead` empty rows for windows that begin before the first document.
 
-    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead ..
-    T-1.
+    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered from -lead to T - 1.
     """
 
     def __init__(self, predictions: Tensor, labels: Tensor, n_slots: int, kind: Kind, lead: int) -> None:
@@ -122,7 +118,7 @@ class Outcomes:
         self._margins = [_prepend_blank(rival, lead) for rival in margins]
 
     def window(self, pools: Tensor, end: int, length: int, stride: int) -> Window:
-        """The `length` rows before row `end + g * stride`, for each of the pools (G, P, N)."""
+        """The counts of pools (G, P, N) over the `length` rows before row `end + g * stride`."""
         start = end - length
         rows = torch.arange(len(pools)) * stride + end
         return Window(
@@ -134,7 +130,7 @@ class Outcomes:
         )
 
     def mark_right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
-        """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
+        """(G, P, length) 1 if a pool's plurality is right on rows from `start + g * stride` on, else 0."""
         if self._margins is None:
             supporters, ranks = (
                 self._view_rows(rows, start, length, stride, len(pools))
@@ -146,7 +142,7 @@ class Outcomes:
         )
 
     def right_on(self, pools: Tensor, rows: Tensor) -> Tensor:
-        """(D, P) whether the plurality of `pools` (D, P, N) is right on their one document, `rows` (D,)."""
+        """(D, P) whether the pluralities of `pools` (D, P, N) are right on the documents `rows` (D,)."""
         places = rows + self.lead
         if self._margins is None:
             supporters, ranks = self._supporters[places][:, None], self._ranks[places][:, None]
@@ -154,11 +150,12 @@ class Outcomes:
         return _leads_all(pools, [rival[places][:, None] for rival in self._margins])[..., 0]
 
     def _view_rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
-        """(G, length, ...) a view of the rows from start + g * stride on."""
+        """(G, length, ...) a view of the rows of `values` from `start + g * stride` on."""
         step = values.stride(0)
         last = start + self.lead + (groups - 1) * stride + length
         if start + self.lead < 0 or last > self.n_rows:
-            raise IndexError(f"rows {start}..{last - self.lead - 1} of a stream of {self.n_rows - self.lead}")
+            end, n_rows = last - self.lead - 1, self.n_rows - self.lead
+            raise IndexError(f"rows {start} to {end} are not in a stream of {n_rows} documents")
         return values.as_strided(
             (groups, length, *values.shape[1:]),
             (stride * step, *values.stride()),
@@ -167,7 +164,10 @@ class Outcomes:
 
 
 def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
-    """(G, P, L) 1 where [pool; 1] times the row of every rival (G, L, N+1) is at least 1, else 0."""
+    """(G, P, L) 1 where the label beats all rivals, else 0; `margins` are (G, L, N+1) for each rival.
+
+    It does where [pool; 1] times each margin is at least 1.
+    """
     anybody = pools.amax(-1, keepdim=True)
     asked = torch.cat([pools, anybody], -1)
     least = torch.bmm(asked, margins[0].transpose(1, 2))
@@ -177,10 +177,9 @@ def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
 
 
 def _make_choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
-    """(T, N+1) rows for each rival of the label; times [pool; 1] they are at least 1 where the label beats
-    the rival.
+    """For each rival of the label, (T, N+1) weights whose product with [pool; 1] is the label's margin.
 
-    The product is twice the lead in votes, plus one where the label wins ties by its lower index.
+    The margin is twice the lead in votes, plus one where the label wins ties by its lower index.
     """
     for_label = ((predictions == labels[:, None]) & (labels[:, None] >= 0)).float()
     rivals = []
@@ -195,9 +194,9 @@ def _make_choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> l
 
 
 def _make_answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
-    """The rows of `_make_choice_margins` for free answers, where the alphabetically first giver wins ties.
+    """The weights of `_make_choice_margins` for free answers, where the alphabetically first model wins ties.
 
-    A vote of the i-th model counts 2^N + 2^(N-1-i), so that the earliest giver decides between equal votes.
+    A vote of the i-th model counts 2^N + 2^(N-1-i), so that the first model decides between equal votes.
     """
     n = predictions.shape[1]
     worth = 2.0**n + 2.0 ** torch.arange(n - 1, -1, -1)
@@ -209,8 +208,7 @@ def _make_answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
-    """(T, N) each model's answer as a rank: 0 is the right answer, 1 and up are the document's wrong ones, -1
-    is none."""
+    """(T, N) each model's answer as a number: 0 if right, -1 if missing, from 1 on for wrong answers."""
     nobody = torch.iinfo(torch.long).max
     is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
     wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
@@ -221,10 +219,10 @@ def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mark_best_supported(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
-    """(G, P, L) whether the right answer wins.
+    """(G, P, L) 1 where the right answer is the plurality of the pools (G, P, N), else 0.
 
-    `supporters` (G, L, R, N) says which models give each answer, the right one first. `ranks` (G, L, N) is
-    each model's answer, -1 for none.
+    `supporters` (G, L, R, N): which models give each answer, the right one first. `ranks` (G, L, N): each
+    model's answer as a number, -1 for none.
     """
     shape = (*pools.shape[:2], *supporters.shape[1:3])
     support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)

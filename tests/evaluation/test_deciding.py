@@ -41,7 +41,7 @@ def test_the_start_of_rl_focal_stands_beside_it_and_what_decides_is_said(studied
         decided = decide_groups(data, [every], [policy])  # type: ignore[list-item]
         return float(data.test.is_right(decided.predictions).mean())
 
-    assert rows["rl_focal"].deciding == [agents.simple_policies.kept[-1]]
+    assert rows["rl_focal"].deciding == [agents.simple_policies.deciding_policies[-1]]
     assert rows["rl_focal"].accuracy == accuracy(agents)
     assert rows["rl_focal_start"].deciding == ["start"]
     assert rows["rl_focal_start"].accuracy == accuracy(agents.restore_start())
@@ -58,14 +58,14 @@ def test_the_start_of_rl_focal_stands_beside_it_and_what_decides_is_said(studied
         assert asked == [(row.n_pools, pytest.approx(row.commonest_pool))], name
     [board] = leaderboard(studied)
     by_name = {standing.method: standing for standing in board.rows}
-    assert by_name["rl_focal"].deciding == ((agents.simple_policies.kept[-1], 1),)
+    assert by_name["rl_focal"].deciding == ((agents.simple_policies.deciding_policies[-1], 1),)
     for name in CONTROLS:  # each is compared with, and none is the best rival
         assert by_name[name].ours_above.keys() == {"rl_focal"}
     assert board.rival is not None
     assert board.rival.method not in CONTROLS
     table = results_table(board)
     shown = {row[0]: row[table.header.index("decides")] for row in table.rows}
-    assert shown["rl_focal"].startswith(agents.simple_policies.kept[-1])
+    assert shown["rl_focal"].startswith(agents.simple_policies.deciding_policies[-1])
     assert shown["best_single"] == "–"
 
 

@@ -198,9 +198,9 @@ def test_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> N
     [uninterrupted] = train(rows, config, [3])
     for episodes in (5, 13):
         with pytest.raises(KeyboardInterrupt):
-            train(rows, config, [3], killed_after(episodes), kept=tmp_path)
+            train(rows, config, [3], killed_after(episodes), folder=tmp_path)
         shares: list[float] = []
-        [resumed] = train(rows, config, [3], shares.append, kept=tmp_path)
+        [resumed] = train(rows, config, [3], shares.append, folder=tmp_path)
         assert len(shares) == 14 - episodes // 5 * 5
         assert list(tmp_path.iterdir()) == []
         assert resumed.history == uninterrupted.history
@@ -212,14 +212,14 @@ def test_what_was_kept_of_other_settings_or_damaged_is_not_gone_on_from(tmp_path
     rows = skilled([0.9, 0.5, 0.3], n_docs=60).train
     config = replace(TINY, decider_episodes=7)
     with pytest.raises(KeyboardInterrupt):
-        train(rows, config, [3], killed_after(7), kept=tmp_path)
+        train(rows, config, [3], killed_after(7), folder=tmp_path)
     [kept] = tmp_path.iterdir()
     whole = kept.read_bytes()
 
     def episodes(content: bytes, settings: RLFocalConfig = config) -> int:
         kept.write_bytes(content)
         shares: list[float] = []
-        train(rows, settings, [3], shares.append, kept=tmp_path)
+        train(rows, settings, [3], shares.append, folder=tmp_path)
         return len(shares)
 
     assert episodes(whole, replace(config, clip=0.1)) == 9

@@ -201,7 +201,7 @@ def test_what_cannot_read_a_task_is_refused(tmp_path: Path) -> None:
 def test_method_names_show_whether_tasks_are_read() -> None:
     for name in ("quiet", "loud+task"):
         reads = ("task",) if name == "quiet" else ()
-        with pytest.raises(ValueError, match="names who reads tasks"):
+        with pytest.raises(ValueError, match="if and only if the method reads task"):
             register(Entry(name, "all", "anything", reads=reads))(Spy)  # type: ignore[arg-type]
 
 

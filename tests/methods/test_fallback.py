@@ -14,7 +14,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, Decisions, decide
 from rlfocal.methods import make_method
 from rlfocal.methods.fallback import (
-    Deciding,
+    PolicyName,
     choose_base,
     choose_fallback,
     is_ahead,
@@ -66,7 +66,7 @@ def test_one_model_far_ahead_decides_alone(method: str) -> None:
     labels = np.where(rng.random(250) < 0.95, said[:, 0], rng.integers(0, 4, 250))
     data = stream(said, labels, 4)
     agents = fit(method, data.train)
-    assert agents.kept[-1] in {"best single", "start"}
+    assert agents.deciding_policies[-1] in {"best single", "start"}
     decided = decide(agents, data.test)
     assert decided.pools.sum(axis=1).tolist() == [1] * len(data.test)
     assert accuracy(agents, data.test) == best_single(data)
@@ -79,7 +79,7 @@ def test_shuffled_labels_teach_nothing(method: str, kind: Kind) -> None:
     data = skilled([0.9, 0.85, 0.9, 0.8], n_docs=600, kind=kind)
     shuffled = np.random.default_rng(1).permutation(data.train.labels)
     agents = fit(method, replace(data.train, labels=shuffled))
-    assert set(agents.kept) <= {"best single", "start"}
+    assert set(agents.deciding_policies) <= {"best single", "start"}
     assert accuracy(agents, data.test) > 0.7
 
 
@@ -88,7 +88,7 @@ def test_what_earns_its_place_decides(method: str) -> None:
     """Five models that are right independently of each other beat any one of them."""
     data = skilled([0.7] * 5, n_docs=700)
     agents = fit(method, data.train)
-    assert agents.kept[-1] in {"start", "constant pool", "learned"}
+    assert agents.deciding_policies[-1] in {"start", "constant pool", "learned"}
     assert accuracy(agents, data.test) > best_single(data) + 0.03
 
 
@@ -96,7 +96,7 @@ def test_what_earns_its_place_decides(method: str) -> None:
 def test_without_the_floor_all_that_was_learned_decides(method: str) -> None:
     data = skilled([0.95, *(0.25,) * 5], n_docs=200)
     agents = fit(method, data.train, has_floor=False)
-    assert set(agents.kept) <= {"learned"}
+    assert set(agents.deciding_policies) <= {"learned"}
 
 
 def test_tasks_have_their_own_best_model() -> None:
@@ -110,7 +110,8 @@ def test_tasks_have_their_own_best_model() -> None:
     [agents] = train(data.train, config, [0])
     assert agents.simple_policies is not None
     agents = replace(
-        agents, simple_policies=agents.simple_policies._replace(kept=("best single per task",) * 2)
+        agents,
+        simple_policies=agents.simple_policies._replace(deciding_policies=("best single per task",) * 2),
     )
     asked = decide_within(agents, 1, data.test).pools
     np.testing.assert_array_equal(asked.argmax(axis=1), np.arange(320, 400) % 2)
@@ -129,7 +130,7 @@ def test_what_one_task_knows_is_little_beside_all_of_train() -> None:
     assert _measure_accuracies(rows, ["many", "few"]).argmax(axis=1).tolist() == [0, 0, 0]
 
 
-def deciding(name: Deciding, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:
+def deciding(name: PolicyName, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:
     """Agents of which this policy decides, whatever it is worth."""
     data = random_dataset(5, kind, n_docs=150)
     data = replace(data, is_train=np.arange(150) < 100)
@@ -137,7 +138,10 @@ def deciding(name: Deciding, kind: Kind = "choices") -> tuple[PoolAgents, Datase
     [agents] = train(data.train, config, [0])
     assert agents.simple_policies is not None
     return replace(
-        agents, simple_policies=agents.simple_policies._replace(kept=(name,) * len(agents.kept))
+        agents,
+        simple_policies=agents.simple_policies._replace(
+            deciding_policies=(name,) * len(agents.deciding_policies)
+        ),
     ), data.test
 
 
@@ -177,7 +181,7 @@ def test_each_policy_asks_and_answers_as_it_says(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("name", ["best single", "start", "constant pool"])
-def test_a_router_does_the_same(name: Deciding) -> None:
+def test_a_router_does_the_same(name: PolicyName) -> None:
     agents, test = deciding(name)
     together, driver = decide(agents, test), PoolDriver(agents)
     for row in range(5):
@@ -193,7 +197,7 @@ def test_names_and_places_of_models_do_not_matter(method: str, kind: Kind) -> No
     order = np.array([2, 0, 3, 1])
     moved = replace(data.reorder(order), models=tuple(f"renamed-{i}" for i in range(4)))
     first, second = (fit(method, rows.train) for rows in (data, moved))
-    assert first.kept == second.kept
+    assert first.deciding_policies == second.deciding_policies
     for simple in ({}, {"simple_policies": None}) if method != "rl_focal_sequential" else ({},):
         one, other = (
             decide(replace(first, **simple), data.test),
@@ -213,13 +217,13 @@ def test_what_was_learned_is_tried_out_of_fold_where_it_may_be_better() -> None:
     words = np.array(["apples and pears", "ships on seas"])[about]
     data = replace(stream(said, labels, 4), questions=tuple(words))
     agents = fit("rl_focal", data.train, joint_episodes=24, call_penalty=0.1)
-    assert agents.kept[-1] == "learned"
+    assert agents.deciding_policies[-1] == "learned"
     assert accuracy(agents, data.test) > best_single(data) + 0.25
     prepared = prepare(data.train, agents.config)
     worse = replace(agents, simple_policies=None)
     worse.networks.decider.question.data[:] = 0  # asks for both, or for neither
     chosen = fit_and_choose(prepared, agents.config, 0, lambda of, report: worse, lambda share: None)
-    assert chosen.kept[-1] != "learned"
+    assert chosen.deciding_policies[-1] != "learned"
 
 
 def test_what_is_ahead_by_chance_does_not_decide() -> None:
@@ -307,7 +311,7 @@ def test_a_trial_takes_pool_sizes_and_priors_as_given_and_tries_none() -> None:
     data = skilled([0.7, 0.65, 0.6, 0.5], 120).train
     of = prepare(data, RLFocalConfig())
     assert of.simple_candidates is not None
-    again = prepare(data, RLFocalConfig(), of.questions, of.simple_candidates.selected)
+    again = prepare(data, RLFocalConfig(), of.questions, of.simple_candidates.selection)
     assert again.simple_candidates is not None
     policies, others = again.simple_candidates.policies, of.simple_candidates.policies
     for one, other in ((policies.weight, others.weight), (policies.start, others.start)):
@@ -315,7 +319,7 @@ def test_a_trial_takes_pool_sizes_and_priors_as_given_and_tries_none() -> None:
         assert other is not None
         assert torch.equal(one, other)
     assert again.simple_candidates.rewards.shape[-1] == 0
-    size, n = of.simple_candidates.selected.size, len(data)
-    assert of.simple_candidates.as_selected.shape == (of.simple_candidates.rewards.shape[0], n)
-    right = of.simple_candidates.as_selected[-1] + RLFocalConfig().call_penalty * size
+    size, n = of.simple_candidates.selection.size, len(data)
+    assert of.simple_candidates.selection_rewards.shape == (of.simple_candidates.rewards.shape[0], n)
+    right = of.simple_candidates.selection_rewards[-1] + RLFocalConfig().call_penalty * size
     assert set(right.round(9).tolist()) <= {0.0, 1.0}

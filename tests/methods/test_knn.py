@@ -79,13 +79,15 @@ def test_the_guards_neighbours_weigh_by_similarity() -> None:
     right = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     router = GuardedRouter(GuardedKNN(k=2, closeness=0.75), NumberEncoder(), vectors, right, np.ones(2))
     paired = router._paired_block(np.array([[1.0, 0.8, 0.6]]), fallback=1)
-    assert paired.level[0] == pytest.approx([1 / 1.8, 0.8 / 1.8])
+    assert paired.accuracy[0] == pytest.approx([1 / 1.8, 0.8 / 1.8])
     gain = 0.2 / 1.8
     assert paired.gain[0] == pytest.approx([gain, 0.0])
     error = np.sqrt((1 - gain**2) * (1 + 0.64) / 1.8**2)
     assert paired.error[0] == pytest.approx([error, 0.0])
     wider = replace(router, settings=GuardedKNN(k=2, closeness=0.7))
-    assert wider._paired_block(np.array([[1.0, 0.8, 0.6]]), 1).level[0] == pytest.approx([1 / 2.4, 1.4 / 2.4])
+    assert wider._paired_block(np.array([[1.0, 0.8, 0.6]]), 1).accuracy[0] == pytest.approx(
+        [1 / 2.4, 1.4 / 2.4]
+    )
 
 
 def test_a_lead_without_spread_needs_no_guard() -> None:
@@ -95,7 +97,7 @@ def test_a_lead_without_spread_needs_no_guard() -> None:
 
 def test_dissimilar_questions_are_no_neighbours() -> None:
     router = replace(guarded([[1.0], [0.0], [0.0]], (1.0,)), settings=GuardedKNN(k=3))
-    assert router._paired_block(np.array([[0.5, -0.1, -0.2]]), 0).level[0] == [1.0]
+    assert router._paired_block(np.array([[0.5, -0.1, -0.2]]), 0).accuracy[0] == [1.0]
 
 
 def test_a_guarded_budget_is_kept_on_neighbours_other_than_oneself() -> None:

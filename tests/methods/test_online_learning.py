@@ -153,13 +153,13 @@ def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.Monk
 
 
 def test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label() -> None:
-    tracker = Tracker(np.full(3, 0.5), expected=0.5, size=2, seed=0)
+    tracker = Tracker(np.full(3, 0.5), expected_accuracy=0.5, size=2, seed=0)
     ahead, behind = (False, True), (True, False)
     asked, nobody = np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_)
 
     def leads_after(*compared: tuple[bool, bool]) -> bool:
         for both in compared:
-            tracker.learn(asked, nobody, answered_right=False, compared=both)
+            tracker.learn(asked, nobody, is_answer_right=False, comparison=both)
         return tracker.leads
 
     assert not leads_after(ahead)

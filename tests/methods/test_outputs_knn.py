@@ -56,7 +56,12 @@ def test_local_means_are_over_the_nearest() -> None:
     nobody = Neighbours(np.empty((2, 0), dtype=np.int64), np.empty((2, 0)))
     assert local_mean(nobody, values, 2) == pytest.approx(np.array([[2 / 3, 1 / 3]] * 2))
     line = np.arange(4, dtype=np.float64)[:, None]
-    assert find_similar(line, line, 2, others=True).positions.tolist() == [[1, 2], [0, 2], [1, 3], [2, 1]]
+    assert find_similar(line, line, 2, excludes_self=True).positions.tolist() == [
+        [1, 2],
+        [0, 2],
+        [1, 3],
+        [2, 1],
+    ]
 
 
 def test_a_selector_by_text_asks_whom_the_text_names() -> None:
@@ -127,7 +132,7 @@ def test_a_train_document_is_no_neighbour_of_its_own() -> None:
     assert at != 7
     others = np.argsort(((vectors - vectors[7]) ** 2).sum(axis=1).round(9), kind="stable")
     nearest = [i for i in others if i != 7][: policy.value.k]
-    assert policy.value.left_out[7] == pytest.approx(policy.value.right[nearest].mean(axis=0))
+    assert policy.value.leave_one_out[7] == pytest.approx(policy.value.right[nearest].mean(axis=0))
 
 
 # Neighbours against a literal reading: sort every train document by its similarity
@@ -157,7 +162,7 @@ def test_neighbours_are_the_most_similar_and_of_equals_the_first(
         expected = sorted(range(len(train)), key=lambda i: (-scores[i], i))[:k]
         assert found.positions[row].tolist() == expected
         assert found.similarity[row] == pytest.approx([scores[i] for i in expected], abs=1e-8)
-    among = find_nearest(similarities(known, known, block), k, others=True)
+    among = find_nearest(similarities(known, known, block), k, excludes_self=True)
     for row, vector in enumerate(train):
         scores = [round(alike(vector, one), 9) for one in train]
         others = sorted(set(range(len(train))) - {row}, key=lambda i: (-scores[i], i))[:k]

@@ -55,7 +55,7 @@ def test_each_question_is_routed_to_the_model_that_knows(method: str) -> None:
     agents = fit(method, data.train)
     [best] = BestSingleModel().fit(data.train, [0])
     [guarded] = GuardedKNN().fit(data.train, [0])
-    assert agents.kept == ("best single per question",)
+    assert agents.deciding_policies == ("best single per question",)
     assert accuracy(agents, data.test) > accuracy(best, data.test) + 0.2
     assert accuracy(agents, data.test) >= accuracy(guarded, data.test) - 0.01
     assert (decide(agents, data.test).pools.sum(axis=1) == 1).all()
@@ -64,7 +64,7 @@ def test_each_question_is_routed_to_the_model_that_knows(method: str) -> None:
 def test_one_model_alone_where_routing_is_not_ahead() -> None:
     data = graded(80, skills=((0.9, 0.9), (0.5, 0.5), (0.5, 0.5)))
     agents = fit("rl_focal_sequential", data.train)
-    assert agents.kept == ("best single",)
+    assert agents.deciding_policies == ("best single",)
     assert decide(agents, data.test).pools[:, 0].all()
 
 

@@ -26,7 +26,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     QuestionFeatures,
     best_slots,
-    outputs,
+    make_outputs,
     read_question_features,
     real_slots,
     silence,
@@ -53,7 +53,7 @@ def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     known = read_question_features(data, agents.queries)
 
     def seen(documents: Dataset) -> Outputs:
-        return outputs(documents, known, agents.scales, agents.order, agents.n_slots)
+        return make_outputs(documents, known, agents.scales, agents.order, agents.n_slots)
 
     silent = np.array([False, True, False, False, True])
     silent_slots = silent[list(agents.order)]
@@ -114,7 +114,7 @@ def test_an_undisputed_answer_is_not_certain() -> None:
     data = of_models(data, [0, 0])
     [agents] = train(data.train, SMALL, [0])
     assert agents.history[0].accuracy == pytest.approx(2 / 3, abs=0.05)
-    seen = outputs(
+    seen = make_outputs(
         data.test,
         read_question_features(data.test, agents.queries),
         agents.scales,

@@ -38,7 +38,7 @@ def test_stopping_is_worth_the_better_of_answering_and_abstaining(seed: int, pri
     for seen in random_views(seed, SequentialConfig(abstention_price=price).worth_of_abstaining):
         probability = seen.features[:, 1]
         least_cost = np.minimum(1 - probability, price)
-        np.testing.assert_allclose(seen.stop_reward(0.1), 1 - least_cost - 0.1 * seen.size - seen.paid)
+        np.testing.assert_allclose(seen.stop_reward(0.1), 1 - least_cost - 0.1 * seen.size - seen.cost)
         answered = probability >= 1 - price
         expected = np.where(answered, probability > 0.5, 1 - price)
         np.testing.assert_allclose(seen.outcome(probability > 0.5), expected)
@@ -51,7 +51,7 @@ def test_where_nobody_abstains_nothing_changes_to_the_bit(seed: int, penalty: fl
     for seen in random_views(seed, free):
         assert seen.expected_reward.tobytes() == seen.features[:, 1].tobytes()
     surer = [
-        one._replace(features=0.5 + one.features / 2, least=0.5 * at)
+        one._replace(features=0.5 + one.features / 2, abstention_reward=0.5 * at)
         for at in (0, 1)
         for one in random_views(seed, 0)
     ]
@@ -102,7 +102,7 @@ def test_two_models_are_asked_as_optimal_stopping_with_abstentions_would(
         gain = worth - penalty - max(p, 1 - price)
         assume(abs(gain) > 0.01)
         expected[p] = int(gain > 0)
-    priced = [seen._replace(least=1 - price) for seen in stages]
+    priced = [seen._replace(abstention_reward=1 - price) for seen in stages]
     stop = stop_stages(fit_decider(priced, penalty), [seen.features for seen in stages])
     assert {p: set(stop[asked == p]) for p in first} == {p: {at} for p, at in expected.items()}
 
@@ -151,7 +151,8 @@ def test_the_best_model_alone_may_abstain_too() -> None:
 def test_abstentions_count_in_what_asking_on_earned() -> None:
     probability = np.array([[0.3, 0.9], [0.7, 0.95]])
     views = [
-        StageView(np.stack([np.ones(2), p], axis=1), size, least=0.6) for size, p in enumerate(probability, 1)
+        StageView(np.stack([np.ones(2), p], axis=1), size, abstention_reward=0.6)
+        for size, p in enumerate(probability, 1)
     ]
     always, never = np.array([[1.0, 0.0]]), np.array([[-1.0, 0.0]])
     ledger, said = Ledger(views, []), np.array([[True, False], [False, True]])

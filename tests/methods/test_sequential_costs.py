@@ -25,7 +25,7 @@ from rlfocal.methods.rl_focal_sequential.decider import (
     StageView,
     asking_order,
     fit_decider,
-    paid_by_stage,
+    list_stage_costs,
     price_shares,
     worthwhile_stages,
 )
@@ -82,11 +82,12 @@ def test_prices_and_rounds_cost_what_the_settings_say() -> None:
     config = replace(QUICK, price_penalty=0.5, round_penalty=0.01)
     shares = price_shares(honest([0.8, 0.7, 0.6], [6, 3, 1]), config)
     assert shares.tolist() == [0.6, 0.3, 0.1]
-    paid = paid_by_stage((2, 0, 1), (1, 3), shares, config)
+    paid = list_stage_costs((2, 0, 1), (1, 3), shares, config)
     assert paid == pytest.approx([0.05 + 0.01, 0.5 + 0.02])
     free = replace(config, round_penalty=0.0)
     assert (
-        paid_by_stage((0, 1, 2), (1, 2, 3), price_shares(honest([0.8] * 3, [0] * 3), free), free) == [0] * 3
+        list_stage_costs((0, 1, 2), (1, 2, 3), price_shares(honest([0.8] * 3, [0] * 3), free), free)
+        == [0] * 3
     )
 
 
@@ -135,7 +136,7 @@ def test_what_was_paid_weighs_as_a_penalty_does(seed: int, penalty: float, paid:
     rng = np.random.default_rng(seed)
     features = [rng.random((60, 5)) for _ in range(3)]
     views = [StageView(f, size, paid * size) for f, size in zip(features, (1, 2, 4), strict=True)]
-    plain = [view._replace(paid=0.0) for view in views]
+    plain = [view._replace(cost=0.0) for view in views]
     np.testing.assert_allclose(fit_decider(views, penalty), fit_decider(plain, penalty + paid), atol=1e-9)
 
 

@@ -48,7 +48,7 @@ def test_regressions_side_by_side_equal_scipys_one_by_one(biased: bool) -> None:
     scales = np.array([[1.0] * 5, [0.3, 0, 1, 0, 0.1], [0.0] * 5])[:, :F]
     shared_scales = np.array([[0.7] * G, [1.0, 0.0, 0.5], [0.2, 1.0, 0.0]])
     priors = Priors(torch.from_numpy(shared_scales), torch.from_numpy(scales))
-    found = fit_many(rows, torch.from_numpy(taken), priors, biased=biased, tolerance=1e-5)
+    found = fit_many(rows, torch.from_numpy(taken), priors, has_biases=biased, tolerance=1e-5)
     shared, own, exists, labels = (part.numpy() for part in (rows.shared, rows.own, rows.open, rows.labels))
 
     def distributions(x: NDArray[np.float64], problem: int) -> NDArray[np.float64]:
@@ -80,9 +80,9 @@ def test_many_rows_are_read_in_blocks_and_their_distributions_are_the_same(
     rows = random_rows(T=50)
     priors = Priors(torch.ones((2, 3)), torch.full((2, 5), 0.3))
     taken = torch.ones((2, 50), dtype=torch.float64)
-    whole = fit_many(rows, taken, priors, biased=True, tolerance=1e-6).probabilities(rows)
+    whole = fit_many(rows, taken, priors, has_biases=True, tolerance=1e-6).probabilities(rows)
     monkeypatch.setattr(softmax_regression, "_BLOCK_ROWS", 16)
-    blocks = fit_many(rows, taken, priors, biased=True, tolerance=1e-6).probabilities(rows)
+    blocks = fit_many(rows, taken, priors, has_biases=True, tolerance=1e-6).probabilities(rows)
     np.testing.assert_allclose(blocks, whole, atol=1e-6)
 
 

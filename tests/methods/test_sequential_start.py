@@ -35,7 +35,7 @@ def three_alike(n_train: int = 40, seed: int = 0) -> Dataset:
 def started() -> tuple[SequentialAgents, Dataset]:
     data = three_alike()
     [agents] = train(data.train, QUICK, [0])
-    assert agents.kept[-1] == "start"
+    assert agents.deciding_policies[-1] == "start"
     return agents, data
 
 

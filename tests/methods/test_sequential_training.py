@@ -118,13 +118,15 @@ def test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it() -> None:
     )
     priors = Priors(torch.ones((1, 1)).double(), torch.full((1, F), 5.0).double())
     part = np.arange(T)[None] % 5
-    stage = fit_stage(rows, priors, part, biased=True)
+    stage = fit_stage(rows, priors, part, has_biases=True)
     known = rows.labels.numpy()
     assert (stage.weights.probabilities(rows)[0].numpy().argmax(axis=1) == known).mean() > 0.95
     assert abs((stage.out_of_fold[0].argmax(axis=1) == known).mean() - 0.5) < 0.1
     other = rows.labels.clone()
     other[part[0] == 2] = 1 - other[part[0] == 2]
-    flipped = fit_stage(RegressionRows(rows.shared, rows.own, rows.open, other), priors, part, biased=True)
+    flipped = fit_stage(
+        RegressionRows(rows.shared, rows.own, rows.open, other), priors, part, has_biases=True
+    )
     assert (flipped.out_of_fold[0][part[0] == 2] == stage.out_of_fold[0][part[0] == 2]).all()
 
 

@@ -299,13 +299,13 @@ def test_what_cannot_be_is_refused_before_any_work(
         ("soft_vote", "b", {"seed": -1}, "seed must be at least 0, got -1"),
         ("soft_vote", "b", {"scenario": "drop=z"}, r"unknown model 'z' in the policy's pool"),
         ("single:a", "b", {"scenario": "drop=a"}, "unknown model 'a' in method 'single:a'"),
-        ("outputs_knn", "b", {"scenario": "set=k"}, "set=k is not set=NAME=VALUE"),
+        ("outputs_knn", "b", {"scenario": "set=k"}, "set=k has no value; write set=NAME=VALUE"),
         ("outputs_knn", "b", {"scenario": "set=q=3"}, "'q'"),
         (
             str(agents),
             "b",
             {"scenario": "labels=9"},
-            "is trained already.*rl_focal_sequential",
+            "is a checkpoint, but.*rl_focal_sequential",
         ),
     ):
         with pytest.raises(InputError, match=words) as refused:

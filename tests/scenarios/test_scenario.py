@@ -69,10 +69,10 @@ def test_it_is_read_from_words() -> None:
     ("text", "told"),
     [
         ("drops=a", "unknown kind of change 'drops'.*did you mean 'drop'"),
-        ("drop=", "'drop=' has no value; say drop=MODEL"),
-        ("labels", "'labels' has no value; say labels=100"),
+        ("drop=", "'drop=' has no value; give one, as in drop=MODEL"),
+        ("labels", "'labels' has no value; give one, as in labels=100"),
         ("labels=9,labels=8", "gives labels twice"),
-        ("labels=1", "1 labels teach nothing; give 2 or more"),
+        ("labels=1", "1 labels are too few to learn from; give 2 or more"),
         ("labels=few", "cannot be read"),
         ("missing=1", "1.0 is not a share"),
         ("label-noise=-0.1", "-0.1 is not a share"),

@@ -241,7 +241,7 @@ def test_less_belief_in_a_label_makes_it_more_doubtful(
 
 def test_wrong_answers_are_half_of_the_time_some_that_no_model_gave() -> None:
     exists = np.array([[True, True, True, True], [True, False, False, True], [False, False, False, True]])
-    chances = [label_noise_rates(exists, np.full(3, slot), unnamed=3)[:2].tolist() for slot in (0, 3)]
+    chances = [label_noise_rates(exists, np.full(3, slot), unnamed_slot=3)[:2].tolist() for slot in (0, 3)]
     assert chances == [[0.5 / 3, 0.5], [0.5, 1.0]]
     assert label_noise_rates(exists[:, :3] | True, np.zeros(3, dtype=np.int64)).tolist() == [0.5] * 3
 

@@ -162,7 +162,7 @@ def test_perf_gain() -> None:
     # + 10 % and - 5 %.
     assert perf_gain(np.array([0.55, 0.76]), np.array([0.5, 0.8])) == pytest.approx(0.025)
     assert math.isnan(perf_gain(np.array([0.5, 0.1]), np.array([0.5, 0.0])))
-    with pytest.raises(InputError, match="2 data sets of the method and 1 of the best single"):
+    with pytest.raises(InputError, match="2 accuracies of the method and 1 of the best single"):
         perf_gain(np.array([0.5, 0.6]), np.array([0.5]))
 
 

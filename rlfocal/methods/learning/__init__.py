@@ -1,2 +1,1 @@
-"""What trained methods share: networks, question features, checkpoints, agents and their drivers for a
-Router."""
+"""Code that the trained methods share: networks, question features, checkpoints, agents and drivers."""

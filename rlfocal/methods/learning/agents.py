@@ -1,6 +1,6 @@
-"""What trained agents share: how they decide within a budget, and how a Router asks them.
+"""The common base of trained agents, their drivers for a Router, and decisions within a budget.
 
-It also has the vote of the models that are good now, with which agents are compared as labels come in.
+`Tracker` votes by the models that are good now, for comparison with agents as labels come in.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ class FusionAttribution(NamedTuple):
     distribution: Floats
     """(T, C) Fusion's probability that each slot is right; all 0 without an answer"""
     pulls: Floats | None
-    """(T, N) what a model's outputs add to the logit of the answer, less what they add to the other slots on
-    average.
+    """(T, N) how much a model's outputs add to the answer's logit, less their mean over the other slots.
 
-    In nats; 0 for models that were not asked. None where logits are not a sum over models.
+    Pulls are in nats, and 0 for models that were not asked. None where logits are not a sum over models.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedAgents(ABC):
-    """The agents of one seed. They see only the answers of the models that they call."""
+    """The trained agents of one seed, which see only the outputs of models that they call."""
 
     method: str
     """The method's name in `evaluations.method`."""
@@ -54,7 +53,7 @@ class TrainedAgents(ABC):
     history: tuple[Episode, ...]
     config: Any
     prices: tuple[float, ...] = ()
-    """(N,) today's cents per 1,000 queries, NaN where unknown. A checkpoint holds no prices."""
+    """(N,) present prices in cents per 1,000 queries, NaN where unknown. A checkpoint holds no prices."""
 
     @abstractmethod
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -63,16 +62,16 @@ class TrainedAgents(ABC):
         Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
-    def document(self, question: str, task: str, given: QueryOutputs | None = None) -> Dataset:
-        """A Router's query in the form that `decide` takes, with the outputs given so far, if any."""
-        given = make_empty_outputs(len(self.models)) if given is None else given
-        n, width = given.probs.shape
+    def document(self, question: str, task: str, outputs: QueryOutputs | None = None) -> Dataset:
+        """A Router's query as a dataset of one document, with the outputs so far, if any."""
+        outputs = make_empty_outputs(len(self.models)) if outputs is None else outputs
+        n, width = outputs.probs.shape
         return Dataset(
             benchmark=self.benchmark, kind=self.kind, models=self.models, prices=np.zeros(n),
-            tasks=np.array([task]), doc_ids=np.zeros(1, dtype=np.int64), probs=given.probs[None],
-            logprobs=given.logprobs[None], n_choices=np.array([width]), predictions=given.slots[None],
+            tasks=np.array([task]), doc_ids=np.zeros(1, dtype=np.int64), probs=outputs.probs[None],
+            logprobs=outputs.logprobs[None], n_choices=np.array([width]), predictions=outputs.slots[None],
             labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_),
-            slots=(tuple(given.answers),) * bool(given.answers),
+            slots=(tuple(outputs.answers),) * bool(outputs.answers),
             snapshot=self.snapshot, questions=(question,),
         )  # fmt: skip
 
@@ -87,11 +86,11 @@ class TrainedAgents(ABC):
 
     @abstractmethod
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """Decides on T documents in order, with everything as it was at the end of train and without labels.
+        """Decides on T documents in order without labels, from the state at the end of train.
 
-        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum.
-        Other models stand in for those that are down, as for a Router, whatever a budget in cents says.
-        Raises InputError as `decide_online` does.
+        `most`: the most models called per document or, where calls have `costs` (N,), the highest sum of
+        their costs. Other models stand in for those that are down, even beyond a budget in cents. Raises
+        InputError as `decide_online` does.
         """
 
     @abstractmethod
@@ -102,7 +101,7 @@ class TrainedAgents(ABC):
         """
 
     def hold_to_budget(self, budget: Budget) -> BudgetedAgents | None:
-        """The same agents within a budget of calls or cents; None for a budget below their least cost."""
+        """The same agents held to a budget of calls or cents; None for a budget below their least cost."""
         unknown = (np.nan,) * len(self.models)
         costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
         most = (
@@ -125,17 +124,17 @@ class BudgetedAgents:
     agents: TrainedAgents
     most: float
     costs: Floats | None
-    """(N,) the cost of a call of each model; None: 1 each."""
+    """(N,) the cost of a call of each model, in the unit of `most`; None: 1 each."""
 
     def decide(self, calls: Calls) -> Answers:
         return self.agents.decide(calls, self.most, self.costs)
 
 
 class Driver(Protocol):
-    """The agents of one seed, asked one query at a time."""
+    """Runs the agents of one seed, one query at a time."""
 
     def tracker(self) -> Tracker:
-        """A tracker as it is before any label."""
+        """A new tracker for these agents, before any label."""
         ...
 
     def begin(self, question: str, task: str) -> None:
@@ -143,15 +142,15 @@ class Driver(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drops all that was derived from this query's answers, because they have changed."""
+        """Drops everything computed from this query's outputs, because they have changed."""
         ...
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
-        """(N,) the models that should have been asked by now."""
+        """(N,) which models should be asked by now, given the outputs so far; asked models included."""
         ...
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
-        """The answered slot, and the probability that it is right."""
+        """The agents' answer to the query, with the probability that it is right."""
         ...
 
 
@@ -181,44 +180,43 @@ def refuse_broken(documents: Dataset) -> None:
 
 
 LABEL_MEMORY = 100.0
-"""After so many labels, an observation counts 1/e."""
+"""The number of labels after which an observation counts 1/e."""
 COMPARISON_MEMORY = 20.0
-"""After so many comparisons of agents and team, one counts 1/e."""
+"""The number of comparisons of agents and team after which a comparison counts 1/e."""
 LEAD_STANDARD_ERRORS = 1.5
-"""By so many standard errors of those comparisons, the team has to be ahead.
+"""The number of standard errors by which the team has to be ahead of the agents.
 
-On 16 constructed streams, a margin of 0 lost 0.2 points to noise where accuracies do not change. With 2,
-answers just after a change were 3 points worse.
+On 16 constructed streams, 0 lost 0.2 points to noise where accuracies do not change. With 2, answers just
+after a change were 3 points worse.
 """
 PROBE_SHARE = 0.1
-"""The share of queries on which both agents and team are asked, to compare the two."""
+"""The share of queries that both the agents and the team answer, to compare the two."""
 ALARM_PROBE_SHARE = 0.5
-"""The share of queries on which both agents and team are asked, while rewards are clearly below those of
-train."""
+"""The share of queries that both answer while accuracy is clearly below that of train."""
 _EXPLORATION_BONUS = 0.5
 _PRIOR_LABELS = 20.0
 
 
 class Tracker:
-    """Tracks which models are good now: accuracies that forget old labels, and a weighted vote of the best.
+    """Tracks models' accuracies as labels come in, and votes by a team of the models that are best now.
 
-    Fusion's training is worth nothing once the stream changes. `rl_focal_sequential` then falls back on this
-    vote, and is compared with it as labels come in. There are N models and teams of `size`; accuracies start
-    at `train_accuracy` (N,). `expected` is the agents' own accuracy on train.
+    After a change of the stream the vote can be better than trained agents, with which it is compared. The
+    team has `size` of N models, whose accuracies start at `train_accuracy` (N,). `expected_accuracy` is that
+    of the agents on train.
     """
 
-    def __init__(self, train_accuracy: Floats, expected: float, size: int, seed: int) -> None:
-        self._seen = np.full(len(train_accuracy), _PRIOR_LABELS)
+    def __init__(self, train_accuracy: Floats, expected_accuracy: float, size: int, seed: int) -> None:
+        self._weights = np.full(len(train_accuracy), _PRIOR_LABELS)
         self._hits = _PRIOR_LABELS * train_accuracy
-        self._expected, self._size = expected, size
-        self._recent = expected
+        self._expected_accuracy, self._size = expected_accuracy, size
+        self._recent_accuracy = expected_accuracy
         self._gain = self._spread = 0.0
         self._draw = np.random.default_rng(seed)
 
     @property
     def accuracy(self) -> Floats:
-        """(N,) each model's accuracy, in which old labels count less."""
-        accuracy: Floats = self._hits / self._seen
+        """(N,) each model's accuracy so far, in which old labels count less."""
+        accuracy: Floats = self._hits / self._weights
         return accuracy
 
     @property
@@ -227,8 +225,8 @@ class Tracker:
         return self._gain > LEAD_STANDARD_ERRORS * math.sqrt(self._spread)
 
     def team(self, down: Sequence[int] = ()) -> Bools:
-        """(N,) the models with the highest upper confidence bounds, without those that are down."""
-        bound = self.accuracy + _EXPLORATION_BONUS / np.sqrt(self._seen)
+        """(N,) the models with the highest upper confidence bounds, without the positions in `down`."""
+        bound = self.accuracy + _EXPLORATION_BONUS / np.sqrt(self._weights)
         bound[list(down)] = -np.inf
         chosen = np.argsort(-bound, kind="stable")[: self._size]
         team = np.zeros(len(bound), dtype=np.bool_)
@@ -236,12 +234,12 @@ class Tracker:
         return team
 
     def probes(self) -> bool:
-        """Whether to ask both agents and team this time; more often while rewards are low."""
-        alarmed = self._recent < self._expected - 0.1
+        """Draws whether both agents and team answer the next query; more often while accuracy is low."""
+        alarmed = self._recent_accuracy < self._expected_accuracy - 0.1
         return bool(self._draw.random() < (ALARM_PROBE_SHARE if alarmed else PROBE_SHARE))
 
     def vote(self, probs: Floats, team: Bools) -> int:
-        """The slot with the most of the team's votes, weighted by the log-odds of being right; -1 for none.
+        """The slot with the most votes of the team (N,), weighted by log-odds of being right; -1 for none.
 
         `probs` (N, C) has rows of zeros for models without an answer. Probabilities break ties.
         """
@@ -255,20 +253,20 @@ class Tracker:
         return int((votes + 1e-6 * probs[members].mean(axis=0)).argmax())
 
     def learn(
-        self, asked: Bools, right: Bools, answered_right: bool, compared: tuple[bool, bool] | None
+        self, is_asked: Bools, is_right: Bools, is_answer_right: bool, comparison: tuple[bool, bool] | None
     ) -> None:
-        """Learns from one label: which models were asked, which were right, and whether the answer was right.
+        """Learns from one label: which models were asked and right (N,), and whether the answer was right.
 
-        `compared`: whether agents and team were right, where both were asked.
+        `comparison`: whether the agents and whether the team were right; None if not both answered.
         """
         keep = np.exp(-1 / LABEL_MEMORY)
-        self._seen = self._seen * keep + asked
-        self._hits = self._hits * keep + (asked & right)
+        self._weights = self._weights * keep + is_asked
+        self._hits = self._hits * keep + (is_asked & is_right)
         # A model not asked for long is as uncertain as one with two answers, not more.
-        scale = np.maximum(2.0 / np.maximum(self._seen, 1e-9), 1.0)
-        self._seen, self._hits = self._seen * scale, self._hits * scale
-        self._recent += (float(answered_right) - self._recent) / 50
-        if compared is not None:
+        scale = np.maximum(2.0 / np.maximum(self._weights, 1e-9), 1.0)
+        self._weights, self._hits = self._weights * scale, self._hits * scale
+        self._recent_accuracy += (float(is_answer_right) - self._recent_accuracy) / 50
+        if comparison is not None:
             fade = np.exp(-1 / COMPARISON_MEMORY)
-            self._gain = self._gain * fade + float(compared[1]) - float(compared[0])
-            self._spread = self._spread * fade + float(compared[1] != compared[0])
+            self._gain = self._gain * fade + float(comparison[1]) - float(comparison[0])
+            self._spread = self._spread * fade + float(comparison[1] != comparison[0])

@@ -1,4 +1,4 @@
-"""Networks initialised as MAPPO does, how their logits become actions, and Adam on all parameters at once."""
+"""Networks with MAPPO's initialisation, actions from their logits, and Adam on all parameters at once."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def mlp(sizes: Sequence[int], generator: torch.Generator, last_gain: float = 1.0
 
 
 class Adam:
-    """Minimises over the parameters of some networks.
+    """The Adam optimiser of several networks' parameters, with a learning rate for each network.
 
-    They are moved into one vector (P,), so that a step is a handful of operations whatever the number of
-    layers. The gradient is scaled down to `max_norm` network by network. Each network may have its own rate.
+    All parameters are moved into one vector (P,), so that a step is a handful of operations. The gradient of
+    each network is scaled down to `max_norm`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Adam:
             p.data = part.view(p.shape)
 
     def descend(self, loss: Tensor, share: float = 1.0) -> list[Tensor]:
-        """Takes one step down the gradient of the loss, at this share of the rates.
+        """Takes one step down the gradient of the loss, at this share of the learning rates.
 
         Returns the gradient's norm for each network, before it is scaled down.
         """
@@ -91,11 +91,11 @@ class Adam:
         return gradients, norms
 
     def state(self) -> dict[str, Tensor]:
-        """What later steps depend on besides the parameters: the moments and the number of steps."""
+        """The moments and the number of steps, on which later steps depend besides the parameters."""
         return {"mean": self.mean, "square": self.square, "steps": torch.tensor(self.steps)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `state`."""
+        """Restores the moments and the number of steps that `state` returned."""
         self.mean.copy_(state["mean"])
         self.square.copy_(state["square"])
         self.steps = int(state["steps"])
@@ -120,48 +120,41 @@ SMALLEST_FLOAT = torch.finfo(torch.float32).tiny
 
 
 def logistic_noise(draws: Tensor) -> Tensor:
-    """Logistic noise, from uniform draws. A model is asked where its branch's logit lies above the noise."""
+    """Logistic noise from uniform draws; a logit exceeds it with the probability sigmoid(logit)."""
     return torch.logit(draws, eps=1e-7)
 
 
 def gumbel_noise(draws: Tensor) -> Tensor:
-    """Gumbel noise, from uniform draws.
-
-    The slot with the highest sum of logit and noise is a draw of the softmax.
-    """
+    """Gumbel noise from uniform draws; the argmax of logits plus noise is a draw of their softmax."""
     return -(-draws.clamp_min(SMALLEST_FLOAT).log()).clamp_min(SMALLEST_FLOAT).log()
 
 
 def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:
-    """(..., N) 1 with the probability of the model's branch, else 0, drawn by logistic noise."""
+    """(..., N) a pool of 0 and 1, drawn by branch logits (..., N) and logistic noise (..., N)."""
     return (logits > noise).to(logits.dtype)
 
 
 def modal_pool(logits: Tensor) -> Tensor:
-    """(..., N) 1 where asking is likelier than not.
-
-    If that is nowhere, 1 for the likeliest model, because one has to answer.
-    """
+    """(..., N) the models that are likelier asked than not; the likeliest model if there is none."""
     likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     chosen = (logits > 0).long()
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)
 
 
 def move(pool: Tensor, action: Tensor) -> Tensor:
-    """(..., N) the pool after a move: model `action` (...) is added or dropped; the action N changes
-    nothing."""
+    """(..., N) the pool after a move: it adds or drops the model `action` (...); N changes nothing."""
     changes = one_hot(action, pool.shape[-1] + 1)[..., :-1]
     return (pool - changes).abs()
 
 
-def moves(before: Tensor, after: Tensor) -> Tensor:
-    """(...) the moves that led from one pool (..., N) to the next."""
-    changed = before != after
-    return torch.where(changed.any(-1), changed.long().argmax(-1), before.shape[-1])
+def moves(old_pool: Tensor, new_pool: Tensor) -> Tensor:
+    """(...) the moves, as in `move`, that lead from one pool (..., N) to the next."""
+    changed = old_pool != new_pool
+    return torch.where(changed.any(-1), changed.long().argmax(-1), old_pool.shape[-1])
 
 
 def modal_move(logits: Tensor, pool: Tensor) -> Tensor:
-    """(..., N) the pool after the likeliest move (of N+1) that leaves a model to answer."""
+    """(..., N) the pool after the likeliest of N+1 moves that leaves at least one model."""
     last_one = (pool > 0) & (pool.sum(-1, keepdim=True) == 1)
     allowed = torch.cat([~last_one, torch.ones_like(last_one[..., :1])], -1)
     return move(pool, logits.masked_fill(~allowed, -torch.inf).argmax(-1))
@@ -173,7 +166,7 @@ def next_modal_pool(logits: Tensor, pool: Tensor) -> Tensor:
 
 
 def mask_closed(logits: Tensor, open_slots: Tensor) -> Tensor:
-    """(..., C) -inf for slots that do not exist; if none does, slot 0 is kept and stands for no answer."""
+    """(..., C) the logits, -inf where `open_slots` is false; if no slot is open, slot 0 keeps its logit."""
     first = torch.arange(logits.shape[-1]) == 0
     allowed = open_slots | (first & ~open_slots.any(-1, keepdim=True))
     return logits.masked_fill(~allowed, -torch.inf)

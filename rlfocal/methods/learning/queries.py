@@ -1,4 +1,4 @@
-"""Features of a question before any model is asked: its surface and its words."""
+"""Features of a question's text: counts of characters, words and marks, and directions of its words."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from rlfocal.methods.learning.store import select_tensors
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
 _KERNEL_FACTOR = 0.1
-"""The kernel's factor on squared distances of standardised surface features.
-
-It was chosen with the ridge of `curves`.
-"""
+"""The factor of the Gaussian kernel on squared distances of standardised surface features."""
 _MIN_EIGENVALUE = 1e-3
 _HASHER = HashingVectorizer(n_features=N_BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None)
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
@@ -50,11 +47,10 @@ class QueryFeatures(NamedTuple):
     landmarks: Floats
     """(L, 13) surface features of L train questions, the landmarks"""
     bends: Floats
-    """(L, B) maps kernel values at the landmarks to B coordinates, whose inner products are again kernel
-    values"""
+    """(L, B) a matrix from kernel values at the landmarks to B Nyström features"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
-        """(T, 13) logarithms of counts in the text, standardised; 0 without a text."""
+        """(T, 13) the surface features: logarithms of counts in the text, standardised; 0 without a text."""
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
 
     def curves(self, surface: Floats) -> Floats:
@@ -74,13 +70,15 @@ class QueryFeatures(NamedTuple):
         return rows
 
     def gates(self, words: Floats) -> Floats:
-        """(..., K) coordinates along the first K directions, scaled to deviation 1."""
+        """(..., K) word coordinates (..., D) along the first K directions, scaled to deviation 1 on train."""
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
 def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean (13,) and scale (13,) of surface features, landmarks (L, 13) spread evenly over the questions, and
-    bends (L, B)."""
+    """The fields surface_mean, surface_scale, landmarks and bends of QueryFeatures.
+
+    Landmarks are spread evenly over the sorted distinct questions.
+    """
     surface = np.log1p(_surface(questions))
     spread = surface.std(axis=0)
     mean, scale = surface.mean(axis=0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
@@ -92,7 +90,7 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
 
 
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
-    """Learns scales and directions from train questions. Questions without text teach nothing."""
+    """Fits question features to train questions: D = `dimensions`, K = `gates`, L = `landmarks` at most."""
     mean, scale, marks, bends = _fit_surface(questions, landmarks)
     counted = _HASHER.transform(questions)
     rarity = np.log((1 + len(questions)) / (1 + counted.getnnz(axis=0))) + 1
@@ -118,20 +116,20 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks
 
 
 def query_tensors(queries: QueryFeatures) -> dict[str, Tensor]:
-    """The tensors of the features, by the names in a checkpoint."""
+    """The tensors of the features, by their names in a checkpoint."""
     return {f"queries.{n}": torch.from_numpy(v).to(torch.float32) for n, v in queries._asdict().items()}
 
 
 def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
-    """The inverse of `query_tensors`."""
+    """The features, from the tensors that `query_tensors` returned."""
     parts = select_tensors("queries.", tensors)
     return QueryFeatures(**{name: value.numpy().astype(np.float64) for name, value in parts.items()})
 
 
-def _kernel(some: Floats, others: Floats) -> Floats:
-    """(T, L) exp(-|x - y|² / 10) of the rows x of `some` and y of `others`."""
-    squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
-    return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * some @ others.T, 0.0)))
+def _kernel(x: Floats, y: Floats) -> Floats:
+    """(T, L) the Gaussian kernel exp(-|x_t - y_l|² / 10) of the rows of x (T, 13) and y (L, 13)."""
+    squares = np.square(x).sum(axis=1)[:, None] + np.square(y).sum(axis=1)
+    return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * x @ y.T, 0.0)))
 
 
 def _make_whitening_matrix(landmarks: Floats) -> Floats:
@@ -147,8 +145,11 @@ def _has_text(questions: Sequence[str]) -> Floats:
 
 
 def _surface(questions: Sequence[str]) -> Floats:
-    """(T, 13) counts of characters, words, distinct words, five marks, line breaks, digits, capitalised words
-    and negations; and characters per word."""
+    """(T, 13) twelve counts in each text, and characters per word.
+
+    The counts are of characters, words, distinct words, five marks, line breaks, digits, capitalised words
+    and negations.
+    """
     rows = np.zeros((len(questions), N_SURFACE))
     for row, text in zip(rows, questions, strict=True):
         lowered, words = text.lower(), text.split()
@@ -165,9 +166,9 @@ def _count_digits(text: str) -> int:
     return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 
 
-def _weigh_words(counted: csr_matrix, rarity: Floats) -> csr_matrix:
+def _weigh_words(counts: csr_matrix, rarity: Floats) -> csr_matrix:
     """(T, 4096) 1 + log(count), times the word's rarity, each row scaled to unit length (TF-IDF)."""
-    weights = (1 + np.log(counted.data)) * rarity[counted.indices]
-    for own in map(slice, counted.indptr[:-1], counted.indptr[1:]):
+    weights = (1 + np.log(counts.data)) * rarity[counts.indices]
+    for own in map(slice, counts.indptr[:-1], counts.indptr[1:]):
         weights[own] /= max(float(np.linalg.norm(weights[own])), 1e-12)
-    return csr_matrix((weights, counted.indices, counted.indptr), shape=counted.shape)
+    return csr_matrix((weights, counts.indices, counts.indptr), shape=counts.shape)

@@ -1,4 +1,4 @@
-"""Agents that ask one model, chosen by the question, for answers that are only graded and cannot be fused."""
+"""Agents that ask one model, chosen by the question, because answers that are only graded cannot be fused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
@@ -16,7 +17,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.fallback import Deciding, choose_fallback
+from rlfocal.methods.fallback import PolicyName, choose_fallback
 from rlfocal.methods.learning.agents import (
     FusionAttribution,
     Tracker,
@@ -38,15 +39,14 @@ N_FOLDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class RoutedAgents(TrainedAgents):
-    """Agents that ask the model with the highest expected accuracy, by a ridge regression on question and
-    task."""
+    """Agents that ask the model with the highest accuracy by a ridge regression on question and task."""
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
-    """The train tasks, if there are several. For any other task, the question's words decide."""
+    """The train tasks, if there are several. For any other task, only the question's words decide."""
     weights: Floats
     """(1 + tasks + D, N) weights of a constant, the task (one-hot) and the question's words"""
-    kept: tuple[Deciding, ...]
+    deciding_policies: tuple[PolicyName, ...]
     """(1,) the policy that decides: one model, or one for each question"""
 
     def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
@@ -55,7 +55,7 @@ class RoutedAgents(TrainedAgents):
         return np.asarray(np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights)
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """Asks one model for each document, among those that `most` pays for."""
+        """Asks one model about each document, among those with `costs` (N,) of at most `most`."""
         scores = self._scores(calls)
         return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
 
@@ -68,7 +68,7 @@ class RoutedAgents(TrainedAgents):
         return FusionAttribution(slots, distribution, pulls=None)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """Decides as when frozen: labels change nothing."""
+        """Decides as `decide` does; labels change nothing."""
         return decide(self, documents.hide_labels())
 
     def least_cost(self, costs: Floats | None) -> float:
@@ -86,7 +86,7 @@ class RoutedAgents(TrainedAgents):
 
 
 class RoutedDriver:
-    """A driver that asks one model per query; if it is down, the next best for the question."""
+    """A driver that asks one model per query; if that is down, the next best for the question."""
 
     def __init__(self, agents: RoutedAgents) -> None:
         self._agents = agents
@@ -107,7 +107,7 @@ class RoutedDriver:
         return np.asarray(outputs.is_down | (np.arange(len(live)) == pick(live[None])[0]))
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
-        answered = outputs.asked & ~outputs.is_down & (outputs.slots >= 0)
+        answered = outputs.is_asked & ~outputs.is_down & (outputs.slots >= 0)
         if not answered.any():
             return NO_ANSWER
         best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
@@ -123,7 +123,7 @@ def pick(scores: Floats) -> Ints:
 
 
 def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
-    """Fits a router, the same for every seed. One model alone decides where routing is no better out of fold.
+    """Fits a router, the same for every seed. One model decides alone if routing is not better out of fold.
 
     Raises InputError as `check_train` does.
     """
@@ -136,16 +136,16 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     ridge = np.array([TASK_RIDGE] * len(tasks) + [WORDS_RIDGE] * (rows.shape[1] - len(tasks)))
     right = train.correct.astype(np.float64)
     weights = _fit(rows, right, ridge)
-    names: tuple[Deciding, ...] = ("best single", "best single per question")
-    kept = choose_fallback(names, _decide_out_of_fold(train, rows, right, ridge))
-    if kept == names[0]:
+    names: tuple[PolicyName, ...] = ("best single", "best single per question")
+    chosen = choose_fallback(names, _decide_out_of_fold(train, rows, right, ridge))
+    if chosen == names[0]:
         # Shares of right answers alone; ties go as `rank_models` says.
         weights[1:] = 0.0
         weights[0] = right.mean(axis=0) - 1e-6 * np.argsort(train.rank_models())
     agents = RoutedAgents(
         method="", benchmark=train.benchmark, kind=train.kind, models=train.models, seed=0,
         snapshot=train.snapshot, history=(), config=config, queries=queries, tasks=tasks,
-        weights=weights.astype(np.float32).astype(np.float64), kept=(kept,),
+        weights=weights.astype(np.float32).astype(np.float64), deciding_policies=(chosen,),
     )  # fmt: skip
     return [replace(agents, seed=seed) for seed in seeds]
 
@@ -159,8 +159,10 @@ def _make_features(
 
 
 def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
-    """(1 + F, N) coefficients of a ridge regression of right (T, N) on rows (T, F); the constant is not
-    penalised."""
+    """(1 + F, N) coefficients of a ridge regression of `right` (T, N) on rows (T, F), the constant first.
+
+    The constant is not penalised.
+    """
     middle, mean = rows.mean(axis=0), right.mean(axis=0)
     centred = rows - middle
     slopes = np.linalg.solve(centred.T @ centred + np.diag(ridge), centred.T @ (right - mean))
@@ -168,10 +170,7 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
 
 
 def _decide_out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
-    """(2, T) whether the most accurate model is right, and whether the model chosen by the question is.
-
-    Both are fitted without the document's fold.
-    """
+    """(2, T) whether the most accurate model and the model chosen by the question are right, out of fold."""
     earned = np.zeros((2, len(rows)))
     for rest, out in split_folds(folds(train, N_FOLDS)):
         weights = _fit(rows[rest], right[rest], ridge)
@@ -185,33 +184,33 @@ Config = TypeVar("Config")
 
 
 class RoutedHeader(Header, Generic[Config]):
-    """The header of agents that ask one model."""
+    """The header in a checkpoint of agents that ask one model."""
 
     config: Config
     tasks: tuple[str, ...]
-    kept: tuple[Deciding, ...]
+    deciding_policies: tuple[PolicyName, ...] = Field(alias="kept")
 
 
 WEIGHTS_KEY = "router"
-"""The name of these agents' weights in a checkpoint. No other agents use it."""
+"""The name of RoutedAgents' weights in a checkpoint, by which such checkpoints are recognised."""
 
 
 def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
-    """The tensors of the agents, by the names in a checkpoint."""
+    """The tensors of the agents, by their names in a checkpoint."""
     return {**query_tensors(agents.queries), WEIGHTS_KEY: torch.from_numpy(agents.weights)}
 
 
 def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> RoutedAgents:
-    """The inverse of `to_parts`."""
+    """The agents, from a checkpoint's header and the tensors that `to_parts` returned."""
     return RoutedAgents(
         queries=read_queries(tensors), weights=tensors[WEIGHTS_KEY].numpy(), **header.fields()
     )
 
 
 def make_variant(config: type) -> Variant:
-    """The variant of a method with settings of this class, where answers are only graded."""
+    """The variant that trains RoutedAgents for a method, whose settings are of the class `config`."""
     return Variant(
         RoutedHeader[config],  # type: ignore[valid-type]
-        lambda rows, settings, seeds, on_progress, kept: train_routed(rows, settings, seeds),
+        lambda rows, settings, seeds, on_progress, folder: train_routed(rows, settings, seeds),
         to_parts, from_parts, RoutedDriver,
     )  # fmt: skip

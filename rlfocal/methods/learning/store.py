@@ -43,7 +43,7 @@ TRAINING_FORMAT = Format("unfinished training", 2)
 
 
 class UnusableError(Exception):
-    """A file that cannot be used. The message continues the file's name: "is damaged ..."."""
+    """Raised for a file that cannot be used; the message says why, after the file's name."""
 
 
 class _Seal(BaseModel):
@@ -68,7 +68,7 @@ def write_tensors(
 
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:
-    """The JSON of a file, after its digest is checked. Raises UnusableError."""
+    """The JSON of a file, whose digest is checked. Raises UnusableError if the file cannot be used."""
     return _read_metadata(_read_content(path), form)
 
 
@@ -82,7 +82,7 @@ def trained_on(checkpoints: Path) -> set[int]:
 
 
 def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON and the tensors of a file, after its digest is checked. Raises UnusableError."""
+    """The JSON and the tensors of a file, whose digest is checked. Raises UnusableError as `read_about`."""
     from safetensors.torch import load
 
     content = _read_content(path)
@@ -95,12 +95,12 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
 
 
 def select_tensors(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, with it removed."""
+    """The tensors whose names start with `prefix`, by their names without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def first_fault(error: ValidationError) -> str:
-    """Pydantic's first error as one sentence, with the field."""
+    """Pydantic's first error as one line, with the name of the field."""
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, fault["loc"]))
     what = fault["msg"].removeprefix("Value error, ")
@@ -115,7 +115,7 @@ def _read_content(path: Path) -> bytes:
 
 
 def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
-    """The JSON beside the tensors. Raises UnusableError unless the digest matches."""
+    """The JSON in the metadata of a safetensors file. Raises UnusableError unless the digest matches."""
     try:
         parts = _list_tensors(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
@@ -138,7 +138,7 @@ def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
 
 
 def _list_tensors(content: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """The name, and the dtype, shape and data, of every tensor, by name."""
+    """Every tensor's name, with its dtype, shape and data, sorted by name."""
     return sorted(deserialize(content), key=lambda part: part[0])  # type: ignore[no-untyped-call]
 
 
@@ -152,7 +152,7 @@ def _digest(header: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]
 
 
 class Header(BaseModel):
-    """What every checkpoint stores beside its tensors."""
+    """The fields that every checkpoint stores beside its tensors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -166,22 +166,22 @@ class Header(BaseModel):
 
     @classmethod
     def make_metadata(cls, agents: Any) -> dict[str, Any]:
-        """The fields to write for these agents."""
-        fields = {name: getattr(agents, name) for name in cls.model_fields}
+        """The header's fields of these agents, by their names in a file."""
+        fields = {field.alias or name: getattr(agents, name) for name, field in cls.model_fields.items()}
         return fields | {"config": asdict(agents.config)}
 
     def fields(self) -> dict[str, Any]:
-        """The agents' fields that are no tensors."""
+        """The agents' fields that a header holds, by their names."""
         return dict(self)
 
 
 EPISODES_PER_SAVE = 5
-"""The number of episodes between two saves."""
+"""The number of training episodes between two saves of an unfinished training."""
 
 
 @dataclass(frozen=True)
 class UnfinishedTraining:
-    """The file of one group of seeds; its name is a hash of the data, settings and seeds."""
+    """The file from which a killed training resumes; its name is a hash of data, settings and seeds."""
 
     path: Path
 
@@ -208,7 +208,7 @@ class UnfinishedTraining:
         write_tensors(self.path, tensors, TRAINING_FORMAT, metadata)
 
     def forget(self) -> None:
-        """Deletes the file, once training is done."""
+        """Deletes the file, because training is done."""
         self.path.unlink(missing_ok=True)
 
 
@@ -219,7 +219,9 @@ def require_tensorboard() -> None:
 
 
 def write_event_files(history: Sequence[Episode], folder: Path) -> None:
-    """Writes a history for TensorBoard, a scalar `phase/quantity` per episode; replaces earlier event files.
+    """Writes a history as event files of TensorBoard, with a scalar `phase/quantity` for each episode.
+
+    Earlier event files in the folder are replaced.
 
     Raises InputError if TensorBoard is not installed.
     """

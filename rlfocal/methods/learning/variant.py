@@ -1,4 +1,4 @@
-"""The register of trained methods, and what a kind of trained agents provides. No torch."""
+"""The register of trained methods, and the functions of each kind of agents. It does not import torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """One kind of trained agents."""
+    """The functions that train, save, load and run one kind of agents."""
 
     header: type[Header]
-    """The class of the header that its checkpoints hold besides tensors."""
+    """The class of the header that these agents' checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
     """A function that trains agents for each seed.
 
@@ -33,31 +33,34 @@ class Variant:
     to_parts: Callable[[Any], dict[str, Tensor]]
     """A function that returns the tensors of agents."""
     from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
-    """The inverse of `to_parts`, from header and tensors. Raises UnusableError for parts that do not fit."""
+    """A function that returns the agents of a header and tensors.
+
+    Raises UnusableError if they do not fit each other.
+    """
     driver: Callable[[Any], Driver]
     """The class that runs such agents one query at a time."""
 
 
 @dataclass(frozen=True)
 class TrainedMethod:
-    """The parts of a method trained to checkpoints that its entry does not hold."""
+    """What the entry of a method with checkpoints does not say."""
 
     configure: Callable[[int], Any]
-    """The function that returns its settings for a number of train rows."""
+    """The function that returns the method's settings for a number of train rows."""
     variant: str
-    """Where its `Variant` is, as `module:name`; it needs torch, and is imported when used."""
+    """The place of the method's `Variant`, as `module:name`; it is imported late because it needs torch."""
     routes_graded: bool = True
-    """Whether agents that ask one model take its place where answers are only graded."""
+    """Whether RoutedAgents, which ask one model, are trained where answers are only graded."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """The settings that `--tune` searches, with their ranges."""
 
 
 METHODS_BY_NAME: dict[str, TrainedMethod] = {}
-"""The trained methods by name, as their folders register them."""
+"""The trained methods by name, from the modules `method` of their folders."""
 
 
 def find_trained_method(method: str) -> TrainedMethod:
-    """The trained method of that name. Raises InputError for a name that is none."""
+    """The trained method of that name. Raises InputError if no trained method has it."""
     load_trained_methods()
     if method not in METHODS_BY_NAME:
         raise unknown_name("method", method, METHODS_BY_NAME, "RL-Focal")

@@ -17,7 +17,7 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions
-from rlfocal.methods.fallback import Deciding
+from rlfocal.methods.fallback import PolicyName
 from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents
 from rlfocal.methods.learning.networks import SMALLEST_FLOAT, mask_closed, modal_answer, modal_move
 from rlfocal.methods.rl_focal.candidates import SimplePolicies
@@ -47,8 +47,7 @@ class FusionOutput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolAgents(TrainedAgents):
-    """The networks of one seed that choose one pool per document, with the state of the stream at the end of
-    train."""
+    """Networks of one seed that choose one pool per document, and the stream's state at the end of train."""
 
     method: str = "rl_focal"
     networks: Networks
@@ -59,31 +58,31 @@ class PoolAgents(TrainedAgents):
     simple_policies: SimplePolicies | None = None
     """The constant policies that may decide instead; None: the trained networks always decide."""
     order: tuple[int, ...] = ()
-    """(N,) the position among `models` of each model, in the networks' numbering; empty: the same.
+    """(N,) the position among `models` of each model in the networks' order; empty if both orders are equal.
 
-    Memory and simple policies use that numbering too. So models' names do not matter.
+    Memory and simple policies have the networks' order too, so that models' names do not matter.
     """
 
     @property
     def places(self) -> Ints:
-        """(N,) the positions in `order`, also where that is empty."""
+        """(N,) the position among `models` of each model in the networks' order."""
         return np.array(self.order or range(len(self.models)))
 
     def reorder(self, documents: Dataset) -> Dataset:
-        """The documents with their models in the networks' numbering."""
+        """The documents with their models in the networks' order."""
         return documents.reorder(self.places) if self.order else documents
 
     def read_slots(self, documents: Dataset, pools: Singles) -> Slots:
-        """The slots that Fusion sees of the answers of the pools (T, N), one pool per document."""
+        """The slots that Fusion sees if the models of the pools (T, N), one per document, are asked."""
         probs, n_choices = slot_inputs(self.reorder(documents), self.sizes.slots)
         asked = torch.from_numpy(pools[:, self.places])
         return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
 
     @torch.no_grad()
     def fuse(self, slots: Slots, features: Tensor) -> FusionOutput:
-        """The answers to T documents, from the slots that Fusion sees and question features (T, G).
+        """Fusion's answers to T documents, from the slots that it sees and question features (T, G).
 
-        Where one model alone decides, its answer is taken.
+        Where one model alone decides, the answer is that model's.
         """
         if self.is_alone(features):
             voted = slots.distributions.sum(1)
@@ -106,8 +105,7 @@ class PoolAgents(TrainedAgents):
         return FusionOutput(answers, answer, chances)
 
     def core(self, features: Tensor) -> LogLinearCore | None:
-        """The log-linear core that fuses within the budget that question features (T, G) hold; None for a
-        Fusion without one."""
+        """The log-linear core that fuses within the budget in `features` (T, G); None without a core."""
         own = self.networks.fusion.core
         chosen = (
             None
@@ -121,34 +119,35 @@ class PoolAgents(TrainedAgents):
         return core
 
     @property
-    def kept(self) -> tuple[Deciding, ...]:
-        """The policy that decides within each budget, and last without one; empty where only the trained
-        networks can."""
-        return () if self.simple_policies is None else self.simple_policies.kept
+    def deciding_policies(self) -> tuple[PolicyName, ...]:
+        """The policy that decides within each budget, and last without one; empty if there is no choice."""
+        return () if self.simple_policies is None else self.simple_policies.deciding_policies
 
     @property
     def team(self) -> Bools:
-        """(N,) the models of the best constant pool, without a budget. Raises ValueError if there is none."""
+        """(N,) the models of the best constant pool without a budget. Raises ValueError if there is none."""
         if self.simple_policies is None:
             raise ValueError("these agents hold no constant pool")
         return np.asarray(self.simple_policies.pools[-1].numpy()[np.argsort(self.places)] > 0)
 
     def restore_start(self) -> Self:
-        """The same agents as before any training. Raises ValueError without a constant pool."""
+        """The agents before training, whose start decides. Raises ValueError without a constant pool."""
         if self.simple_policies is None:
             raise ValueError("these agents hold no constant pool")
-        start: list[Deciding] = ["start"] * len(self.simple_policies.kept)
-        return replace(self, simple_policies=self.simple_policies._replace(kept=tuple(start)), history=())
+        start: list[PolicyName] = ["start"] * len(self.simple_policies.deciding_policies)
+        return replace(
+            self, simple_policies=self.simple_policies._replace(deciding_policies=tuple(start)), history=()
+        )
 
     @property
     def recent_accuracy(self) -> Floats:
-        """(N,) each model's accuracy over the last documents of train."""
+        """(N,) each model's accuracy over the last train documents, which `memory` holds."""
         right = self.memory.predictions == self.memory.labels[:, None]
         return np.asarray(right.double().mean(0).numpy()[np.argsort(self.places)])
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The train tasks that question features tell apart."""
+        """The train tasks that have a question feature."""
         return () if self.questions is None else self.questions.tasks
 
     @property
@@ -156,18 +155,20 @@ class PoolAgents(TrainedAgents):
         """The budgets, in models, that question features can hold."""
         return () if self.questions is None else self.questions.budgets
 
-    def find_fallback(self, features: Tensor) -> Deciding:
-        """The policy that decides within the budget that question features (T, G) hold, the same for all
-        documents."""
-        return "learned" if self.simple_policies is None else self.simple_policies.kept[self._place(features)]
+    def find_fallback(self, features: Tensor) -> PolicyName:
+        """The policy that decides within the budget in question features (T, G), the same in all rows."""
+        return (
+            "learned"
+            if self.simple_policies is None
+            else self.simple_policies.deciding_policies[self._place(features)]
+        )
 
     def is_alone(self, features: Tensor) -> bool:
-        """Whether one model alone decides within the budget that `features` hold."""
+        """Whether one model alone decides within the budget in `features` (T, G)."""
         return self.find_fallback(features) in ("best single", "best single per task")
 
     def _place(self, features: Tensor) -> int:
-        """The position in `budgets` of the budget that features (T, G) hold; without one, the number of
-        budgets."""
+        """The position in `budgets` of the budget in features (T, G); without one, the number of budgets."""
         told = features[:1, features.shape[1] - len(self.budgets) :]
         return int(told.argmax()) if told.any() else len(self.budgets)
 
@@ -179,8 +180,10 @@ class PoolAgents(TrainedAgents):
 
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
-        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), with the metrics' window at
-        the end of train."""
+        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,).
+
+        Metrics are over the window at the end of train.
+        """
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
@@ -196,12 +199,12 @@ class PoolAgents(TrainedAgents):
 
     def pools(
         self, features: Tensor, choose: Callable[[Singles, Singles], Singles],
-        pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
+        pool: Singles | None = None, cache: dict[bytes, Singles] | None = None,
     ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous pool and question features (T, G).
 
-        The first follows `pool` (N,), or the last pool of train. `after` caches the result of each pool.
-        `choose` sees models in the networks' numbering.
+        The first follows `pool` (N,), or the last pool of train. `cache` keeps the branch logits after each
+        pool. `choose` sees models in the networks' order.
         """
         deciding, back = self.find_fallback(features), np.argsort(self.places)
         if self.simple_policies is not None and deciding != "learned":
@@ -210,15 +213,15 @@ class PoolAgents(TrainedAgents):
             )
             rows = [choose(logits, logits) for logits in constant.numpy()]
             return np.array(rows, dtype=np.float32).reshape(len(features), len(self.models))[:, back]
-        after = {} if after is None else after
+        cache = {} if cache is None else cache
         pool = self.memory.pool.numpy() if pool is None else pool[self.places]
         pools = np.zeros((len(features), len(self.models)), dtype=np.float32)
         # In numpy, which takes a tenth of torch's time per document.
         for row, of_question in enumerate(self.question_logits(features).numpy()):
             key = pool.tobytes()
-            if key not in after:
-                after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
-            pools[row] = pool = choose(after[key] + of_question, pool)
+            if key not in cache:
+                cache[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
+            pools[row] = pool = choose(cache[key] + of_question, pool)
         return pools[:, back]
 
     def least_cost(self, costs: Floats | None) -> float:
@@ -230,13 +233,13 @@ class PoolAgents(TrainedAgents):
     def decide(
         self, calls: Calls, most: float = np.inf, costs: Floats | None = None, size: int | None = None
     ) -> Answers:
-        """Decides with everything as it was at the end of train; both policies take their likeliest actions.
+        """Decides from the state at the end of train; both agents take their likeliest actions.
 
-        With `size`, asks the `size` models whose branches are likeliest. Else it asks the `most` likeliest,
-        if `most` is a budget that the agents know or less than the Decider would ask; if not, the Decider's
-        likeliest pool. With `costs`, it asks the likeliest models that `most` still pays for, within the
-        budget in models that it allows. Choices beyond those in train are never answered. Raises InputError
-        as `decide_online` does.
+        With `size`, the `size` models with the likeliest branches are asked. Else the `most` likeliest are,
+        if `most` is a budget that the agents know, or less than the Decider would ask. Otherwise the
+        Decider's likeliest pool is. With `costs`, the likeliest models are asked as long as `most` pays for
+        them, within the budget in models that it allows. Choices beyond those in train are never answered.
+        Raises InputError as `decide_online` does.
         """
         # Pools of a size are the Decider's, whether it is what decides or not.
         if size is not None and self.simple_policies is not None:
@@ -271,8 +274,7 @@ class PoolAgents(TrainedAgents):
         return FusionAttribution(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _replace_failed(self, pools: Singles, down: Bools) -> Singles:
-        """The pools (T, N) with other models in place of those that are down, which do not change later
-        pools."""
+        """The pools (T, N), in which the most accurate other models replace those that are down."""
         if not down.any():
             return pools
         places, back = self.places, np.argsort(self.places)
@@ -280,10 +282,10 @@ class PoolAgents(TrainedAgents):
         return stand_ins(pools[:, places] > 0, down[places], accuracy).astype(np.float32)[:, back]
 
     def _read_budget(self, most: float, costs: Floats | None) -> int | None:
-        """The budget in models within which the agents act; None for no budget.
+        """The budget in models within which the agents act; None without a budget.
 
         With `costs`: None if `most` pays for the pool without a budget. Else it is the largest budget for
-        which `most` pays in full, likeliest models first, for any question; the smallest if there is none.
+        which `most` pays in full, likeliest models first; the smallest if `most` pays for none.
         """
         budgets = self.budgets
         if costs is None:
@@ -310,7 +312,7 @@ class RLFocalAgents(PoolAgents):
     def decide_online(self, documents: Dataset) -> Decisions:
         """Decides by Algorithm 2: both agents learn after every T_u labels (`OnlineJointLearner`).
 
-        Also raises InputError for agents without a branch per model.
+        Raises InputError for documents of another pool, and for agents without a branch per model.
         """
         self.check(documents)
         if not self.config.branching:
@@ -321,7 +323,7 @@ class RLFocalAgents(PoolAgents):
 
 @dataclass(frozen=True, kw_only=True)
 class GatedAgents(PoolAgents):
-    """The mask and the log-linear ensemble of one seed."""
+    """The mask of models and the log-linear ensemble of one seed of `gated_log_linear`."""
 
     method: str = "gated_log_linear"
 
@@ -332,10 +334,10 @@ class GatedAgents(PoolAgents):
 def chosen_pool(
     logits: Singles, pool: Singles, most: float = np.inf, size: int | None = None, costs: Floats | None = None
 ) -> Singles:
-    """(N,) the pool of 0 and 1 that logits make likeliest.
+    """(N,) the likeliest pool of 0 and 1, from the logits of N branches, or of N+1 moves from `pool` (N,).
 
-    From N branches: of at most `most` models, or of `size`. From N+1 moves: the pool after the likeliest move
-    from `pool`. With `costs` (N,): of at most `size` models that cost at most `most`.
+    With branches, the pool has at most `most` models, or `size` of them. With `costs` (N,), it has at most
+    `size` models, which cost at most `most` in all.
     """
     if len(logits) > len(pool):
         moved: Singles = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
@@ -358,23 +360,25 @@ def chosen_pool(
 
 
 def stand_ins(pools: Bools, down: Bools, accuracy: Floats) -> Bools:
-    """(T, N) the pools, with each model that is `down` (N,) replaced by the best one that is neither down nor
-    asked."""
+    """(T, N) the pools, in which other models replace those that are `down` (N,).
+
+    They are the most accurate models that are neither down nor in the pool.
+    """
     best = np.argsort(-accuracy, kind="stable")
     free = (~pools & ~down)[:, best]
     comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
     return np.asarray((pools & ~down) | comes[:, np.argsort(best)])
 
 
-def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
-    """(T, N) how much each model raises the logit of the answer (T,) over the mean of the other open slots
-    (T, C).
+def pulls(contributions: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
+    """(T, N) how much each model raises the logit of the answer (T,) over the mean of other open slots.
 
-    `added` (T, N, C) is what each model adds to each logit. 0 where no other slot is open.
+    `contributions` (T, N, C) is what each model adds to each logit, and `is_open` (T, C) tells open slots.
+    Pulls are 0 where no other slot is open.
     """
     others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])
-    usual = (added * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
-    own = added.gather(2, answer[:, None, None].expand(-1, added.shape[1], 1))[..., 0]
+    usual = (contributions * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
+    own = contributions.gather(2, answer[:, None, None].expand(-1, contributions.shape[1], 1))[..., 0]
     return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
 
 
@@ -384,34 +388,34 @@ class PoolDriver:
     def __init__(self, agents: PoolAgents) -> None:
         self._agents, self._accuracy = agents, agents.recent_accuracy
         self._pool: Singles = agents.memory.pool.numpy()
-        self._after: dict[bytes, Singles] = {}
-        self._about = ("", "")
-        self._known = torch.zeros(0)
+        self._pool_cache: dict[bytes, Singles] = {}
+        self._query = ("", "")
+        self._features = torch.zeros(0)
 
     def tracker(self) -> Tracker:
         promised = max((episode.accuracy for episode in self._agents.history), default=0.0)
         return Tracker(self._accuracy, promised, min(3, len(self._accuracy)), self._agents.seed)
 
     def begin(self, question: str, task: str) -> None:
-        self._about = (question, task)
-        self._known = self._agents.read_question_features(self._agents.document(question, task))
-        self._pool = self._agents.pools(self._known, chosen_pool, self._pool, self._after)[0]
+        self._query = (question, task)
+        self._features = self._agents.read_question_features(self._agents.document(question, task))
+        self._pool = self._agents.pools(self._features, chosen_pool, self._pool, self._pool_cache)[0]
 
     def forget(self) -> None:
         pass
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
-        """(N,) the pool and, for each of its models that is down, the best other model that is not."""
+        """(N,) the models of the pool, and a stand-in for each of them that is down."""
         pool = self._pool > 0
         return np.asarray(pool | (self._agents._replace_failed(self._pool[None], outputs.is_down)[0] > 0))
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
         if not outputs.probs.any():
             return NO_ANSWER
-        answered = outputs.asked & ~outputs.is_down
+        answered = outputs.is_asked & ~outputs.is_down
         asked = self.choose_models(outputs) & answered
         pool = (asked if asked.any() else answered).astype(np.float32)
-        heard = self._agents.read_slots(self._agents.document(*self._about, outputs), pool[None])
-        slots, probability = self._agents.fuse(heard, self._known).answers
+        heard = self._agents.read_slots(self._agents.document(*self._query, outputs), pool[None])
+        slots, probability = self._agents.fuse(heard, self._features).answers
         assert probability is not None
         return FusedAnswer(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NO_ANSWER

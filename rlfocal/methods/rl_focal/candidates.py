@@ -1,10 +1,9 @@
 """The simpler policies of agents that choose one pool per document: one model alone, and constant pools.
 
-A constant pool holds the first models in the order in which `rl_focal_sequential` asks. Its Fusion is the
-start's, weighted by the odds of its members being right, or a trained one. The trained one is the log-linear
-core with the highest posterior probability, under a Gaussian prior centred at the start. Its gradient is the
-expectation of MAPPO's with `success_weighting`. The posterior is concave, so it is solved rather than
-sampled.
+A constant pool holds the first models in the asking order of `rl_focal_sequential`. Its Fusion is the
+start's, which weights members by their odds of being right, or a trained one. The trained Fusion is the
+log-linear core with the highest posterior probability under a Gaussian prior centred at the start. The
+gradient is the expectation of MAPPO's with `success_weighting`, so the optimum is solved without sampling.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds, split_folds
 from rlfocal.methods.constant_pools import MAX_POOL_SIZE
-from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
+from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, PolicyName
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.environment import build_slots, slot_inputs
 from rlfocal.methods.rl_focal.networks import LogLinearCore, Sizes, accuracies
@@ -36,31 +35,33 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
 )
 
 PRIOR_STRENGTHS = (1.0, 8.0, 64.0)
-"""Factors on the ridge penalties, from the weakest prior. An infinite factor gives the start itself."""
+"""Factors on the ridge penalties to try, the weakest prior first. An infinite factor gives the start."""
 N_FOLDS, N_FOLDS_OF_MANY = 5, 3
 MIN_SPLIT_DOCUMENTS = 2_000
-"""Above so many train documents, fewer folds suffice."""
+"""The number of train documents above which N_FOLDS_OF_MANY folds suffice."""
 MAX_NESTED_DOCUMENTS = 1_000
-"""Up to so many train documents, each fold also finds its own asking order."""
+"""The most train documents with which each fold also finds its own asking order."""
 TASK_PRIOR_DOCUMENTS = 30.0
-"""A model's accuracy over all tasks counts as so many documents of a task."""
+"""The number of a task's documents as which a model's accuracy over all tasks counts."""
 _LOGIT_SCALES = np.logspace(-1.5, 1.5, 49)
 FIT_TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
-"""The gradient's norm at which a fit ends, per root of the number of documents: its noise grows with that
-root."""
+"""The gradient's norm at which a fit ends, divided by the root of the number of documents.
+
+The gradient's noise grows with that root.
+"""
 
 
 class SimplePolicies(NamedTuple):
-    """The constant policies of one seed's agents, at K places: its budgets, and last no budget."""
+    """The constant policies of one seed's agents, at K places: one for each budget, and last without one."""
 
     singles: Tensor
     """(1 + tasks, N) above 0 for the most accurate model on all of train, and on each task"""
     pools: Tensor
     """(K, N) above 0 for the members of each place's pool"""
-    kept: tuple[Deciding, ...]
+    deciding_policies: tuple[PolicyName, ...]
     """(K,) the policy that decides at each place"""
     start: Tensor | None = None
-    """(K, N) Fusion's weights at the start; None in agents of earlier versions, which use their own Fusion"""
+    """(K, N) Fusion's weights at the start; None in agents of earlier versions, which use learned ones"""
     weight: Tensor | None = None
     """(K, G, N) the trained Fusion's weight of each model, by question feature"""
     slots: Tensor | None = None
@@ -68,23 +69,22 @@ class SimplePolicies(NamedTuple):
     bias: Tensor | None = None
     """(K, G, C) the trained Fusion's biases, by question feature; (K, 0, C) for free answers"""
 
-    def logits(self, deciding: Deciding, place: int, tasks: Tensor) -> Tensor:
+    def logits(self, policy_name: PolicyName, place: int, tasks: Tensor) -> Tensor:
         """(T, N) branch logits of a constant policy, for one-hot `tasks` (T, tasks)."""
-        if deciding in ("start", "constant pool"):
+        if policy_name in ("start", "constant pool"):
             return self.pools[place].expand(len(tasks), -1)
-        if deciding == "best single" or not tasks.shape[1]:
+        if policy_name == "best single" or not tasks.shape[1]:
             return self.singles[0].expand(len(tasks), -1)
         return self.singles[torch.where(tasks.any(1), 1 + tasks.argmax(1), 0)]
 
-    def fusion(self, deciding: Deciding, place: int) -> dict[str, Tensor] | None:
-        """The parameters of the log-linear core that fuses the pool of a place; None: the agents' own core
-        does."""
-        if self.start is None or deciding not in ("start", "constant pool"):
+    def fusion(self, policy_name: PolicyName, place: int) -> dict[str, Tensor] | None:
+        """The parameters of the log-linear core that fuses the pool of a place; None for the learned core."""
+        if self.start is None or policy_name not in ("start", "constant pool"):
             return None
         assert self.weight is not None
         assert self.slots is not None
         assert self.bias is not None
-        if deciding == "constant pool":
+        if policy_name == "constant pool":
             return {"weight": self.weight[place], "slots": self.slots[place], "bias": self.bias[place]}
         weight = torch.zeros_like(self.weight[place])
         weight[0] = self.start[place]
@@ -98,36 +98,35 @@ class SimpleCandidates(NamedTuple):
     policies: SimplePolicies
     strength: float
     """The factor on the ridge penalties of the trained Fusion without a budget."""
-    names: tuple[Deciding, ...]
+    names: tuple[PolicyName, ...]
     """(J,) the policies, from the simplest"""
     rewards: Floats
-    """(K, J, T) the reward of each policy out of fold at each place: 1 for a right answer, less the penalty
-    for each model asked.
+    """(K, J, T) the reward of each policy out of fold at each place; (K, J, 0) with too few documents.
 
-    (K, J, 0) where there are too few documents to hold some out.
+    A right answer earns 1, less the penalty for each model asked.
     """
-    selected: SelectedPools
-    """The pool sizes and prior strengths that are used."""
-    as_selected: Floats
-    """(K, T) the out-of-fold reward of the trained pool with these sizes and strengths, which were chosen on
-    all documents; (K, 0) as above"""
+    selection: SelectedPools
+    """The size and the prior strengths of the constant pools among the policies."""
+    selection_rewards: Floats
+    """(K, T) the out-of-fold reward of the trained pool by this selection, which all documents have chosen;
+    (K, 0) with too few documents"""
 
 
 def fit_simple(
     train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes,
-    selected: SelectedPools | None = None,
+    selection: SelectedPools | None = None,
 ) -> SimpleCandidates:  # fmt: skip
     """Fits the simple policies to train rows.
 
-    Pool sizes and priors' strengths are chosen out of fold, unless `selected` gives them.
+    Pool sizes and priors' strengths are chosen out of fold, unless `selection` gives them.
     """
     n, about = len(train.models), questions.numbers(train)
     most = min(int(config.mean_pool) or MAX_POOL_SIZE, n)
-    tried = PoolTrials(config, questions.columns, sizes, most)
+    trials = PoolTrials(config, questions.columns, sizes, most)
     whole_order = np.array(asking_order(train, SequentialConfig()))
     order = whole_order[:most]
-    held_out = _hold_out(tried, train, about, order) if selected is None else None
-    chosen = selected or SelectedPools(1, ())
+    held_out = _hold_out(trials, train, about, order) if selection is None else None
+    chosen = selection or SelectedPools(1, ())
     if held_out is not None:
         chosen = _choose(held_out.score.sum(-1), held_out.right.sum(-1), len(train), config)
     places = [*questions.budgets, chosen.size]
@@ -135,23 +134,23 @@ def fit_simple(
     singles = 0.5 - np.stack([_rank(score) for score in _measure_accuracies(train, questions.tasks)])
     core = _make_core(sizes, train)
     fusions = [
-        tried.fit_place(train, about, core, order[:size], chosen.strength[size - 1]) for size in places
+        trials.fit_place(train, about, core, order[:size], chosen.strength[size - 1]) for size in places
     ]
     start, weight, slots, bias = (torch.stack(parts).float() for parts in zip(*fusions, strict=True))
-    single: Deciding = "best single per task" if questions.tasks else "best single"
+    single: PolicyName = "best single per task" if questions.tasks else "best single"
     policies = SimplePolicies(
         torch.tensor(singles, dtype=torch.float32),
         torch.tensor(pools, dtype=torch.float32),
         (single,) * len(places), start, weight, slots, bias,
     )  # fmt: skip
     strength = chosen.strength[chosen.size - 1]
-    earned, as_selected = np.zeros((len(places), 3, 0)), np.zeros((len(places), 0))
+    earned, selection_rewards = np.zeros((len(places), 3, 0)), np.zeros((len(places), 0))
     if held_out is not None:
         earned = _reward_candidates(held_out, questions.budgets, config)
-        as_selected = _reward_as_selected(held_out, places, chosen, config)
+        selection_rewards = _reward_as_selected(held_out, places, chosen, config)
     return SimpleCandidates(
         policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"), earned, chosen,
-        as_selected,
+        selection_rewards,
     )  # fmt: skip
 
 
@@ -166,7 +165,7 @@ class PoolTrials(NamedTuple):
     def fit_place(
         self, train: Dataset, features: Tensor, core: LogLinearCore, members: Ints, strength: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(N,) the start's weights; and (G, N), (N·C, C) and (G, C), the trained Fusion of one pool."""
+        """(N,) the start's weights, and the trained Fusion of one pool: (G, N), (N·C, C) and (G, C)."""
         sizes, size = self.sizes, len(members)
         examples = self.examples(train, features, core, members)
         scale = _scale(examples, core.weight[0, members].double())
@@ -211,8 +210,7 @@ class PoolTrials(NamedTuple):
         self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
         is_biased: bool, tolerance: float = FIT_TOLERANCE,
     ) -> Weights:  # fmt: skip
-        """The weights to add to the start's logits, `offset` (sizes, T, C), solved for each size and
-        strength."""
+        """The weights to add to the start's logits `offset` (sizes, T, C), for each size and strength."""
         rows, config, columns = examples.rows, self.config, self.columns
         told = columns._replace(budgets=0)
         ridges = told.expand(config.weight_ridge, config.task_ridge, config.words_ridge, 0.0)
@@ -232,7 +230,7 @@ class PoolTrials(NamedTuple):
         priors = Priors(torch.stack(shared), torch.stack(own), torch.tensor(bias, dtype=torch.float64))
         taken = rows.shared.new_ones(len(shared), len(rows.labels))
         return fit_many(
-            rows, taken, priors, biased=is_biased, offset=offset.repeat_interleave(len(strengths), 0),
+            rows, taken, priors, has_biases=is_biased, offset=offset.repeat_interleave(len(strengths), 0),
             tolerance=tolerance * max(len(rows.labels), 25) ** 0.5,
         )  # fmt: skip
 
@@ -241,13 +239,13 @@ class FusionExamples(NamedTuple):
     """T documents as Fusion sees them."""
 
     rows: RegressionRows
-    """The examples' features; the first of `shared` are the members' outputs."""
+    """The documents' features; the first of `shared` are the members' outputs."""
     is_right: Tensor
     """(T, C) whether the slot is right"""
 
 
 class HeldOutPools(NamedTuple):
-    """Constant pools of each size with each prior, from the strongest, with their results out of fold."""
+    """The out-of-fold results of constant pools of each size with each prior, the strongest first."""
 
     fold: Ints
     """(T,) the fold in which each document is held out"""
@@ -256,52 +254,52 @@ class HeldOutPools(NamedTuple):
     score: Floats
     """(sizes, strengths, T) the log-probability of the right answer; 0 where no member gave it"""
     single: Bools
-    """(T,) whether the most accurate model is right"""
+    """(T,) whether the most accurate model, or that of the document's task, is right"""
 
 
 class SelectedPools(NamedTuple):
-    """The size and the prior strengths of the constant pools that are used."""
+    """The size of the constant pool without a budget, and the prior strength for each size."""
 
     size: int
-    """The size of the pool without a budget."""
+    """The number of models of the pool without a budget."""
     strength: tuple[float, ...]
     """The prior's strength for each size; infinite for the start."""
 
 
-def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
-    """Fits every pool to the documents of all other folds, and evaluates it on each fold."""
+def _hold_out(trials: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
+    """The results of all pools on each fold, by fits to the other folds; `order`: models as asked."""
     n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
-    shape = (tried.most, len(strengths), n)
-    held = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
+    shape = (trials.most, len(strengths), n)
+    held_out = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
                    np.zeros(n, dtype=np.bool_))  # fmt: skip
     if n < MIN_TRAIN_DOCUMENTS:
-        return held._replace(fold=np.zeros(0, dtype=np.int64))
+        return held_out._replace(fold=np.zeros(0, dtype=np.int64))
     fold = folds(train, N_FOLDS if n <= MIN_SPLIT_DOCUMENTS else N_FOLDS_OF_MANY)
-    held = held._replace(fold=fold)
-    tasks = tuple(dict.fromkeys(train.tasks.tolist())) if tried.columns.tasks else ()
+    held_out = held_out._replace(fold=fold)
+    tasks = tuple(dict.fromkeys(train.tasks.tolist())) if trials.columns.tasks else ()
     for rest, out in split_folds(fold):
         fitted, tested = train.take(rest), train.take(out)
         if n <= MAX_NESTED_DOCUMENTS:
-            order = np.array(asking_order(fitted, SequentialConfig(), tried.most))[: tried.most]
+            order = np.array(asking_order(fitted, SequentialConfig(), trials.most))[: trials.most]
         singles = _measure_accuracies(fitted, tasks).argmax(axis=1)
         place = {task: 1 + at for at, task in enumerate(tasks)}
         asked = singles[[place.get(task, 0) for task in tested.tasks.tolist()]]
-        held.single[out] = tested.correct[np.arange(len(out)), asked]
-        core = _make_core(tried.sizes, fitted)
+        held_out.single[out] = tested.correct[np.arange(len(out)), asked]
+        core = _make_core(trials.sizes, fitted)
         is_biased = train.kind == "choices"
         # With choices, smaller pools are the same features with fewer weights.
-        groups = [range(1, tried.most + 1)] if is_biased else [[s] for s in range(1, tried.most + 1)]
+        groups = [range(1, trials.most + 1)] if is_biased else [[s] for s in range(1, trials.most + 1)]
         for sizes in groups:
             members = order[: max(sizes)]
             m = len(members)
-            learned = tried.examples(fitted, features[rest], core, members)
-            unseen = tried.examples(tested, features[out], core, members)
+            learned = trials.examples(fitted, features[rest], core, members)
+            unseen = trials.examples(tested, features[out], core, members)
             starts = [core.weight[0, members].double() * (torch.arange(m) < size) for size in sizes]
             weights = torch.stack([start * _scale(learned, start) for start in starts])
             offset, offset_out = (
                 torch.einsum("tcm,sm->stc", part.rows.shared[..., :m], weights) for part in (learned, unseen)
             )
-            solved = tried.fit(learned, sizes, strengths[1:], offset, is_biased, HELD_OUT_TOLERANCE)
+            solved = trials.fit(learned, sizes, strengths[1:], offset, is_biased, HELD_OUT_TOLERANCE)
             by_start = torch.softmax(offset_out.masked_fill(~unseen.rows.open, -torch.inf), -1).nan_to_num(
                 0.0
             )
@@ -310,11 +308,13 @@ def _hold_out(tried: PoolTrials, train: Dataset, features: Tensor, order: Ints) 
             ).view(len(sizes), len(PRIOR_STRENGTHS), *by_start.shape[1:])
             chances = torch.cat([by_start[:, None], trained], 1)  # (sizes, strengths, T, C)
             rows = np.array(sizes) - 1
-            held.right[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _is_right(
+            held_out.right[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _is_right(
                 chances, unseen
             )
-            held.score[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _score(chances, unseen)
-    return held
+            held_out.score[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _score(
+                chances, unseen
+            )
+    return held_out
 
 
 def _is_right(chances: Tensor, examples: FusionExamples) -> Bools:
@@ -333,10 +333,10 @@ def _score(chances: Tensor, examples: FusionExamples) -> Floats:
 
 
 def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> SelectedPools:
-    """The likeliest prior strength for each size, and the size with the highest reward at that strength.
+    """The prior strength with the best score for each size, and the size that then has the highest reward.
 
-    `score` and `right` (sizes, strengths) are totals on n documents. Ties: the stronger prior, the smaller
-    pool.
+    `score` and `right` (sizes, strengths) are totals over n documents. Ties go to the stronger prior and the
+    smaller pool.
     """
     strengths = (np.inf, *PRIOR_STRENGTHS[::-1])
     best = score.argmax(axis=1)
@@ -345,35 +345,35 @@ def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Selecte
     return SelectedPools(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
 
 
-def _reward_candidates(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
+def _reward_candidates(held_out: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
     """(K, 3, T) the rewards of the best single model, the start and the trained pool at each place.
 
     Sizes and strengths are chosen on the other folds.
     """
-    n = len(held.fold)
+    n = len(held_out.fold)
     earned = np.zeros((len(budgets) + 1, 3, n))
-    earned[:, 0] = held.single[:n] - config.call_penalty
-    for number in range(int(held.fold.max(initial=-1)) + 1):
-        out = held.fold == number
+    earned[:, 0] = held_out.single[:n] - config.call_penalty
+    for number in range(int(held_out.fold.max(initial=-1)) + 1):
+        out = held_out.fold == number
         chosen = _choose(
-            held.score[..., ~out].sum(-1), held.right[..., ~out].sum(-1), int((~out).sum()), config
+            held_out.score[..., ~out].sum(-1), held_out.right[..., ~out].sum(-1), int((~out).sum()), config
         )
         for at, size in enumerate((*budgets, chosen.size)):
             strength = (np.inf, *PRIOR_STRENGTHS[::-1]).index(chosen.strength[size - 1])
             for policy, prior in ((1, 0), (2, strength)):
-                earned[at, policy, out] = held.right[size - 1, prior, out] - config.call_penalty * size
+                earned[at, policy, out] = held_out.right[size - 1, prior, out] - config.call_penalty * size
     return earned
 
 
 def _reward_as_selected(
-    held: HeldOutPools, places: Sequence[int], selected: SelectedPools, config: PoolConfig
+    held_out: HeldOutPools, places: Sequence[int], selection: SelectedPools, config: PoolConfig
 ) -> Floats:
-    """(K, T) the out-of-fold rewards of the trained pools of the selected sizes and strengths."""
-    n, strengths = len(held.fold), (np.inf, *PRIOR_STRENGTHS[::-1])
-    priors = [strengths.index(selected.strength[size - 1]) for size in places]
+    """(K, T) the out-of-fold rewards of trained pools of the sizes `places` (K), at selected strengths."""
+    n, strengths = len(held_out.fold), (np.inf, *PRIOR_STRENGTHS[::-1])
+    priors = [strengths.index(selection.strength[size - 1]) for size in places]
     return np.stack(
         [
-            held.right[size - 1, prior, :n] - config.call_penalty * size
+            held_out.right[size - 1, prior, :n] - config.call_penalty * size
             for size, prior in zip(places, priors, strict=True)
         ]
     )
@@ -391,7 +391,7 @@ def _make_core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
 def _scale(examples: FusionExamples, start: Tensor) -> float:
     """The factor on the start's weights (m,) that gives the right slots the highest likelihood.
 
-    Its prior counts as one document, around the factor 3.
+    A prior around the factor 3 counts as one document.
     """
     rows = examples.rows
     logits = (rows.shared[..., : len(start)] @ start).masked_fill(~rows.open, -torch.inf)
@@ -406,9 +406,9 @@ def _scale(examples: FusionExamples, start: Tensor) -> float:
 
 
 def _measure_accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
-    """(1 + tasks, N) each model's accuracy on all rows, and on each task.
+    """(1 + tasks, N) each model's accuracy on all rows, and on each task with a prior.
 
-    On a task, the accuracy on all rows counts as `TASK_PRIOR_DOCUMENTS` documents.
+    The accuracy on all rows counts as `TASK_PRIOR_DOCUMENTS` documents of each task.
     """
     usual = rows.correct.mean(axis=0)
     of_tasks = [rows.correct[rows.tasks == task] for task in tasks]

@@ -1,4 +1,4 @@
-"""The settings of RL-Focal. Every field says whether its default is the paper's or ours."""
+"""The settings of `rl_focal`, `rl_focal_literal` and `gated_log_linear`; each says whose its default is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.methods.checking import Share, checked
 from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
-"""With fewer train documents, the window is all history (paper, section 2)."""
+"""The number of train documents below which metrics are over all history (paper, section 2)."""
 
 
 def _check_metric(metric: str) -> str:
@@ -25,14 +25,14 @@ Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
 
 
 class NetworkShape(NamedTuple):
-    """The parts of the agents' networks; the defaults are those of a mask that is linear in the question."""
+    """The parts of the agents' networks; the defaults are those of `gated_log_linear`."""
 
     metrics: tuple[str, ...] = ()
     past_rewards: int = 0
     sees_questions: bool = True
     branching: bool = True
     decider_hidden: tuple[int, ...] | None = None
-    """The sizes of the Decider's hidden layers; None: it has no trunk."""
+    """The sizes of the hidden layers of the Decider's trunk; None without a trunk."""
     log_linear: bool = True
     fusion_hidden: tuple[int, ...] = ()
     vote_weight: float = 0.0
@@ -45,52 +45,50 @@ class NetworkShape(NamedTuple):
 class PoolConfig:
     """Settings that `rl_focal` and `gated_log_linear` share.
 
-    `revision` is raised whenever the same settings train other agents, so that earlier agents do not stand
-    for them. `online_revision` is raised whenever the same agents decide otherwise online.
+    `revision` is raised whenever the same settings train different agents, so that earlier checkpoints are
+    not used. `online_revision` is raised whenever the same agents decide differently online.
     """
 
     mean_pool: NonNegativeFloat = 5.5
     """The most models asked per document, as a mean over train; 0: no limit (paper).
 
-    A multiplier on the pool's size rises while the mean is above it. At the end, all branches are lowered
-    alike (ours).
+    The multiplier of a penalty on the pool's size rises while the mean is too high. At the end, one shift
+    lowers the logits of all branches (ours).
     """
     budgets: tuple[PositiveInt, ...] = (1, 2, 3, 4)
     """Budgets, in models, that both agents see and learn to act within, beside `mean_pool` (ours).
 
-    Those that limit nothing are left out.
+    Budgets from the usual pool size on are left out.
     """
     word_directions: NonNegativeInt = 4
     """The number of principal directions of the questions' words that both agents see (ours)."""
     log_linear_start: float = 3.0
     """The sum of the log-linear core's weights at the start (ours)."""
     has_floor: bool = True
-    """Whether a simpler policy decides where the learned one is not clearly better on held-out train
-    documents (ours).
+    """Whether a simpler policy decides unless the learned one is clearly better on held-out train (ours).
 
-    Simpler are best single, the start and the best constant pool.
+    The simpler policies are the best single model, the start and the best constant pool.
     """
     call_penalty: NonNegativeFloat = 0.0025
     """The penalty of each model asked, where a right answer has a reward of 1: a quarter of a point (ours).
     """
     start_logit: float = 2.0
-    """The logit at the start of the branches of the best constant pool, if the Decider sees questions: 88 %
-    for each model (ours)."""
+    """The logit of the best constant pool's branches at the start: a probability of 88 % (ours)."""
     start_others: PositiveFloat = 0.5
-    """The mean number of other models asked at the start (ours)."""
+    """The mean number of models outside the best constant pool that are asked at the start (ours)."""
     weight_ridge: NonNegativeFloat = 5.0
-    """The ridge penalty on the core's weights and biases that hold for all questions.
+    """The ridge penalty on the core's weights and biases that are the same for all questions.
 
-    This and the other ridges are ours, by cross-validation on train rows of MMLU and BBH.
+    All ridge penalties are ours, by cross-validation on train rows of MMLU and BBH.
     """
     slots_ridge: NonNegativeFloat = 30.0
-    """The ridge penalty on the weights of one model's slot for the other slots."""
+    """The ridge penalty on the core's weights from each slot of a model to the logits of all slots."""
     task_ridge: NonNegativeFloat = 3.0
-    """The ridge penalty on what is particular to a task."""
+    """The ridge penalty on the core's weights and biases that a task adds."""
     words_ridge: NonNegativeFloat = 300.0
-    """The ridge penalty on what depends on the question's words."""
+    """The ridge penalty on the core's weights and biases that depend on the question's words."""
     budget_ridge: NonNegativeFloat = 30.0
-    """The ridge penalty on what is particular to a budget."""
+    """The ridge penalty on the core's weights and biases that a budget adds."""
     branch_task_ridge: NonNegativeFloat = 0.1
     """The ridge penalty on what a task adds to the logits of the Decider's branches."""
     branch_words_ridge: NonNegativeFloat = 10.0
@@ -100,9 +98,9 @@ class PoolConfig:
     question_rate: PositiveFloat = 0.1
     """Adam learning rate of the weights by which the question shifts the Decider's branches (ours)."""
     max_grad_norm: PositiveFloat = 10.0
-    """Gradients of one seed's network are scaled down to this norm (not in the paper; MAPPO's 10)."""
+    """The norm to which the gradient of each network is scaled down (not in the paper; MAPPO's 10)."""
     answer_slots: PositiveInt = 10
-    """The most distinct answers per document, for free answers (paper: 10)."""
+    """The most distinct answers to a document that Fusion sees, for free answers (paper: 10)."""
 
     @property
     def shape(self) -> NetworkShape:
@@ -115,12 +113,12 @@ class GatedConfig(PoolConfig):
     """Settings of `gated_log_linear`. Raises InputError for a value that cannot work."""
 
     size_penalty: NonNegativeFloat = 0.05
-    """The cost of the pool's size m/N where the answer is wrong; the reward is the log score.
+    """The cost of a pool of m of N models, per m/N, in proportion to the probability of a wrong answer.
 
-    Chosen by cross-validation on train rows of MMLU and BBH.
+    It is subtracted from the log score, and was chosen by cross-validation on train rows of MMLU and BBH.
     """
     steps: PositiveInt = 300
-    """The number of gradient steps. On MMLU and BBH, twice as many changed nothing by cross-validation."""
+    """The number of gradient steps. Twice as many changed nothing in cross-validation on MMLU and BBH."""
     batch: PositiveInt = 1600
     """The largest number of train documents in a gradient step."""
     revision: ClassVar[int] = 6
@@ -131,31 +129,29 @@ class RLFocalConfig(PoolConfig):
     """Settings of `rl_focal` and `rl_focal_literal`. Raises InputError for a value that cannot work."""
 
     metrics: Metrics = ("focal_diversity", "plurality_accuracy")
-    """Diversity metrics in the Decider's observation.
+    """Names of the diversity metrics in the Decider's observation.
 
-    The paper leaves the choice open, and its runs use these two.
+    The paper leaves the choice open, and the paper's runs use these two.
     """
     window: Annotated[int, Field(ge=2)] = 500
-    """The number of last documents over which metrics are taken (paper: 500; all where train has under 600).
-    """
+    """The number of preceding documents that metrics are over (paper: 500; all if train has under 600)."""
     size_penalty: NonNegativeFloat = 0.0
-    """α of Eq (6) (paper: 1 on GSM8K and MMLU, else 0.6).
+    """α of Eq (6), the penalty of the pool's size (paper: 1 on GSM8K and MMLU, else 0.6).
 
-    Ours is 0: `call_penalty`, which does not depend on the number of models, stands for it.
+    Ours is 0, because `call_penalty` replaces it, which does not depend on the number of models.
     """
     stretches: PositiveInt = 32
-    """The number of stretches into which the train stream is cut, each a parallel environment (ours; the
-    paper: 1)."""
+    """The number of stretches of the train stream, each with its parallel environments (ours; paper: 1)."""
     copies: PositiveInt = 1
-    """The number of parallel environments on each stretch, which differ by what they sample (paper: 1)."""
+    """The number of parallel environments on each stretch, whose sampled actions differ (paper: 1)."""
     update_period: PositiveInt = 50
     """T_u: the steps of each environment between two updates (paper: 100, and 10 on BBH, GPQA and MuSR)."""
     sees_questions: bool = True
-    """Whether both agents see the question's words, and its task if one is given (ours; the paper: no)."""
+    """Whether both agents see the question's words, and the task if tasks are shown (ours; paper: no)."""
     log_linear: bool = True
     """Whether Fusion has a log-linear core (ours; the paper: no)."""
     epochs: PositiveInt = 4
-    """Gradient steps on each rollout (not in the paper; ours)."""
+    """The number of gradient steps on each rollout (not in the paper; ours)."""
     clip: PositiveFloat = 0.2
     """ε of Eq (7) (paper: 0.2)."""
     learning_rate: PositiveFloat = 1e-3
@@ -167,16 +163,18 @@ class RLFocalConfig(PoolConfig):
     branching: bool = True
     """Whether the Decider has a Bernoulli branch per model (paper).
 
-    If not, it has one branch, a softmax over N+1 moves: each asks or drops one model, or keeps the pool. That
-    is our reading of the paper's single branch, which it does not define.
+    If not, it has a softmax over N+1 moves: each adds or drops one model, or keeps the pool. That is our
+    reading of the paper's single branch, which the paper does not define.
     """
     actor_gain: float = 0.01
-    """The scale of the actors' last layers at the start, for nearly equal probabilities (not in the paper;
-    MAPPO's)."""
+    """The initial scale of the actors' last layers (not in the paper; MAPPO's).
+
+    A small scale makes all actions nearly equally likely.
+    """
     vote_weight: float = 1.0
-    """The weight of the soft vote at which Fusion's logits start (ours; 0 is the paper's plain network)."""
+    """The weight of a soft vote in the logits of a Fusion without a core (ours; 0 in the paper)."""
     past_rewards: NonNegativeInt = 0
-    """k: how many of its last rewards Fusion's network sees (not in the paper; ours has no network: 0)."""
+    """k, the number of last rewards that Fusion's network sees (not in the paper; 0 without a network)."""
     decider_episodes: NonNegativeInt = 0
     """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25).
 
@@ -188,35 +186,35 @@ class RLFocalConfig(PoolConfig):
     Ours is 0, because Fusion starts from that phase's optimum on the best constant pools.
     """
     joint_episodes: NonNegativeInt = 24
-    """Passes in which both agents learn from Fusion's rewards, as in Algorithm 2 (ours; the paper: online
-    only)."""
+    """Passes in which both agents learn from Fusion's rewards, as in Algorithm 2 (ours; paper: only online).
+    """
     common_advantage: bool = False
-    """Whether both agents share the advantage of s_t, whose value already knows the pool (paper's text).
+    """Whether both agents have the advantage at s_t, the state after the pool is chosen (paper's text).
 
     If not, the Decider's advantage is that of the state before its action (ours).
     """
     decider_gamma: Share = 0.0
     """γ of the Decider and the critic: the discount of later documents' rewards (paper: 0.99).
 
-    Ours is 0: a pool is worth what it earns on its own document, so training is a contextual bandit.
+    Ours is 0, so that a pool earns the reward of its own document, as in a contextual bandit.
     """
     fusion_gamma: Share = 0.0
-    """γ for Fusion (paper: 0.5 to 0.9 by benchmark)."""
+    """γ of Fusion: the discount of later documents' rewards (paper: 0.5 to 0.9 by benchmark; ours: 0)."""
     gae_lambda: Share = 0.95
-    """λ of the advantages (not in the paper; PPO's 0.95)."""
+    """λ of the generalised advantage estimates (not in the paper; PPO's 0.95)."""
     samples: PositiveInt = 32
-    """Answers that Fusion samples for each document of a rollout (paper: 1)."""
+    """The number of answers that Fusion samples for each document of a rollout (paper: 1)."""
     success_weighting: bool = True
-    """Whether an answer's advantage is divided by the share of its document's samples that are right.
+    """Whether an answer's advantage is divided by the share of right samples of its document (ours).
 
-    Fusion then roughly climbs the log-probability of being right instead of the probability (maximum
-    likelihood reinforcement learning, ours). A document without a right sample teaches nothing. If not,
-    advantages are standardised (MAPPO).
+    Fusion then roughly maximises the log-probability of being right instead of the probability (maximum
+    likelihood reinforcement learning). Documents without a right sample have no effect. If not, advantages
+    are standardised (MAPPO).
     """
     has_critic: bool = True
     """Whether the central critic's values enter the advantages (paper); if not, values are 0."""
     entropy: NonNegativeFloat = 0.0
-    """The weight of the policies' entropy (not in the paper; MAPPO's 0.01; ours: none)."""
+    """The weight of the policies' entropy in the loss (not in the paper; MAPPO's 0.01; ours: 0)."""
     critic_rate: PositiveFloat = 5e-3
     """Adam learning rate of the critic (not in the paper; ours)."""
     critic_hidden: tuple[PositiveInt, ...] = (64, 64)
@@ -244,11 +242,10 @@ def rl_focal_config(n_train: int) -> RLFocalConfig:
 
 
 def literal_config(n_train: int) -> RLFocalConfig:
-    """Settings that follow the paper's text to the letter: Algorithm 1 in two phases, one stream, sampled
-    actions, MLPs.
+    """Settings to the letter of the paper's text: Algorithm 1 in two phases, one stream, and MLPs.
 
-    Short streams take the paper's settings for BBH, GPQA and MuSR, long ones those for MMLU and GSM8K. What
-    the paper leaves open stays ours.
+    Short streams get the paper's settings for BBH, GPQA and MuSR, and long streams those for MMLU and GSM8K.
+    Settings that the paper leaves open are ours.
     """
     n = max(n_train, 2)
     is_short = n < ALL_HISTORY_BELOW

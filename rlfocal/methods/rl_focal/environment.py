@@ -1,4 +1,4 @@
-"""The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many in parallel.
+"""The train stream as many parallel environments of two agents (paper, sections 1.2-1.4 and 1.9).
 
 Fusion chooses among slots: a document's choices, or the answers that the selected models gave.
 """
@@ -25,25 +25,23 @@ MODELS_TABULATED = 8
 TABLE_ENTRIES = 1 << 22
 """The most positions × pools for which metrics are computed beforehand (32 MB with two metrics)."""
 _CHUNK_ENTRIES = 1 << 22
-"""Rows × pools processed together while the table is made (some 16 MB)."""
+"""The most rows × pools in one block while the table is computed (some 16 MB)."""
 STRETCHES_PER_BUDGET = 3
-"""One of so many stretches has a budget. Of 2, 3 and 4, this was the best on train rows."""
+"""The number of stretches of which one has a budget: the best of 2, 3 and 4 on train rows."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
-"""A function of step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N); returns the pools that answer
-document t."""
+"""A function of step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N) that returns the next pools (B, N)."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
-"""A function of the pools' outputs (L, B, N·C), the slots that exist (L, B, C) and the question features (L,
-B, G).
+"""A function of outputs (L, B, N·C), which slots exist (L, B, C) and question features (L, B, G).
 
-It returns a function of step t and the past rewards (B, k), which returns sampled answers (B, Q), slots.
+It returns a function of step t and the past rewards (B, k), which returns sampled answers (B, Q) as slots.
 """
 
 
 class Slots(NamedTuple):
-    """The slots of G documents, each for the pool that it is put to; for P pools, shapes are (P, G, ...)."""
+    """The slots of G documents, each for the pool that is asked; for P pools, shapes are (P, G, ...)."""
 
     distributions: Tensor
-    """(G, N, C) the selected models' probabilities, 0 for the others."""
+    """(G, N, C) the probabilities of the pool's models; 0 for other models."""
     open: Tensor
     """(G, C) whether the slot exists."""
     numbers: Tensor
@@ -51,7 +49,7 @@ class Slots(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state of the stream at the end of train, as far as a frozen agent stores it."""
+    """The state of the stream at the end of train, which frozen agents store."""
 
     predictions: Tensor
     """(w, N) the models' answers to the last w documents, int64"""
@@ -67,8 +65,7 @@ class Rollout(NamedTuple):
     """L joint actions of B parallel environments: for each document a pool and an answer."""
 
     decider: Tensor
-    """(L+1, B, N+K+1+G) o^Dec: the observations from which each document's pool, and the next one's, is
-    chosen"""
+    """(L+1, B, N+K+1+G) o^Dec: the observations from which pools are chosen, up to the document after L"""
     pools: Tensor
     """(L, B, N) the Decider's actions: the models asked, 0 or 1"""
     fusion: Tensor
@@ -91,9 +88,9 @@ class Rollout(NamedTuple):
 
 
 class DocumentStream:
-    """Documents in order, without any agent's state. Positions of documents are 0 .. T-1.
+    """T documents in order, without any agent's state.
 
-    `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
+    `measure` is a function from a Window of E windows and P pools to metrics (E, P, K).
     """
 
     def __init__(
@@ -120,7 +117,7 @@ class DocumentStream:
             self._table = self._tabulate()
 
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
-        """(G, P, K) metrics of the pools (G, P, N), over the windows before `end + g * stride`."""
+        """(G, P, K) metrics of the pools (G, P, N), over the windows before documents `end + g * stride`."""
         if self._table is None:
             return self.measure(self._outcomes.window(pools, end, self.window, stride))
         ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
@@ -128,11 +125,10 @@ class DocumentStream:
         return ends.gather(1, index)
 
     def note(self, rows: Tensor, pools: Tensor) -> None:
-        """Called once pools (B, N) are chosen for the documents `rows` (B,)."""
+        """A hook for subclasses, called after pools (B, N) are chosen for the documents `rows` (B,)."""
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
-        """The slots among which Fusion chooses, for `pools` (D, N) or (P, D, N) and the documents `rows`
-        (D,)."""
+        """The slots of the documents `rows` (D,) if the models of `pools` (D, N) or (P, D, N) are asked."""
         return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
 
     def mark_right(self, pools: Tensor, rows: Tensor) -> Tensor:
@@ -159,8 +155,7 @@ class DocumentStream:
 
 
 class Environment:
-    """B = copies × stretches parallel environments: the stream is cut into stretches, and every copy passes
-    each.
+    """B = copies × stretches parallel environments; each stretch of the stream is passed by every copy.
 
     All move together: at step t, stretch g is at document `first + g * length + t`.
     """
@@ -178,15 +173,14 @@ class Environment:
     def reset(self, episode: int = 0) -> None:
         """Puts every environment at its start, with the full pool and past rewards of 0.
 
-        One stretch in three has to be answered within a budget. Which stretch and which budget changes with
-        every episode.
+        One stretch in three has a budget. The stretches and their budgets change with every episode.
         """
         turn = (torch.arange(self.stretches) + episode) % max(STRETCHES_PER_BUDGET * self.n_budgets, 1)
         is_free = turn % STRETCHES_PER_BUDGET > 0 if self.n_budgets else turn == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
-        """(B,) where no budget applies; everywhere, if each has a budget"""
+        """(B,) which environments have no budget; if all have one, all are true"""
         told = turn[:, None] == STRETCHES_PER_BUDGET * torch.arange(self.n_budgets)
-        self._told = told.to(self.stream.questions.dtype)
+        self._budget_features = told.to(self.stream.questions.dtype)
         self._t = 0
         self._pools = torch.ones((self.n_parallel, self.stream.n_models))
         self._past = torch.zeros((self.n_parallel, self.config.past_rewards))
@@ -198,11 +192,10 @@ class Environment:
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answers `length` documents, each with the pool that `choose` chooses; without `fuse`, by the pool's
-        plurality.
+        """Plays `length` steps: `choose` chooses pools and `fuse` answers, or without it, the plurality.
 
-        Rewards follow Eq (6). An empty pool is answered by Fusion's biases for choices alone. Fusion's
-        answers do not change what the Decider sees, so the pools of all steps are chosen first.
+        Rewards follow Eq (6). For an empty pool, only Fusion's biases decide. Fusion's answers do not change
+        what the Decider sees, so that the pools of all steps are chosen first.
         """
         decider, pools = self._choose(length, choose)
         rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
@@ -238,14 +231,14 @@ class Environment:
         return torch.where(right > 0, 1.0, wrong[..., None])
 
     def memory(self) -> Memory:
-        """The state of the last environment."""
+        """The state of the last environment, for frozen agents."""
         window = slice(-self.stream.window, None)
         return Memory(
             self.stream.predictions[window], self.stream.labels[window], self._past[-1], self._pools[-1]
         )
 
     def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
-        """(length+1, B, ...) the Decider's observations, and (length, B, N) the pools it chooses."""
+        """(length+1, B, ...) the Decider's observations, and (length, B, N) the pools from `choose`."""
         pools, observed = [self._pools], [self._observe(self._pools, self._t)]
         for t in range(length):
             pools.append(choose(t, observed[-1], pools[-1]))
@@ -254,7 +247,7 @@ class Environment:
         return torch.stack(observed), torch.stack(pools[1:])
 
     def _observe(self, pools: Tensor, t: int) -> Tensor:
-        """(B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
+        """(B, N+K+1+G) o^Dec before the t-th document of each stretch, after the pools (B, N)."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
         looked_back = self.stream.metrics(by_stretch, self.first + t, self.length)
         observed = decider_observation(by_stretch, looked_back)
@@ -268,13 +261,12 @@ class Environment:
         """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
         about = self.stream.questions[rows]
         if self.n_budgets:
-            told = self._told.expand(len(rows), -1, -1)
+            told = self._budget_features.expand(len(rows), -1, -1)
             about = torch.cat([about[..., : -self.n_budgets], told], -1)
         return about.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(L, B, Q) Fusion's slots; and (B, k+L) whether the first sample is right, as ±1, after the k past
-        ones."""
+        """(L, B, Q) Fusion's slots; (B, k+L) k past rewards, then ±1 for the first sample of each step."""
         length, k = len(is_right), self._past.shape[1]
         earned = torch.cat([self._past, self._past.new_empty((self.n_parallel, length))], -1)
         worth = 2 * is_right - 1
@@ -296,12 +288,12 @@ class Environment:
 
 
 def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
-    """(..., N+K+1) o^Dec = [pool; metrics; size]; the size is m/N, on the scale of the rest."""
+    """(..., N+K+1) o^Dec = [pool; metrics; m/N] for m models, from pools (..., N) and metrics (..., K)."""
     return torch.cat([pools, looked_back, pools.mean(-1, keepdim=True)], -1)
 
 
 def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
-    """Probabilities (T, N, C) and how many slots exist (T,); for choices, C is cut or filled to `n_slots`.
+    """(T, N, C) probabilities, and (T,) how many slots exist; for choices, C is cut or padded to `n_slots`.
 
     Raises InputError for a probability that is not a finite number.
     """
@@ -313,11 +305,11 @@ def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
 
 
 def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
-    """The slots of documents that a pool answers: other models' outputs are masked.
+    """The slots of G documents, in which only the outputs of the pools' models are visible.
 
-    Free answers are ordered by the selected models' total probability, and the first `keep` are kept. `probs`
-    (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Ties go to the answer of the
-    alphabetically first selected model.
+    `probs` (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Free answers are ordered by
+    their total probability in the pool, and the first `keep` have slots. Ties go to the answer of the first
+    model in the pool.
     """
     masked = probs * pools[..., None]
     index = torch.arange(probs.shape[2])
@@ -335,26 +327,25 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
     )
 
 
-def _answer_order(masked: Tensor) -> Tensor:
-    """(..., G, C) the dataset's slots by falling total probability, then by the first model that gave them,
-    then by index."""
-    n_models, n_slots = masked.shape[-2:]
+def _answer_order(probs: Tensor) -> Tensor:
+    """(..., G, C) slots by falling total of `probs` (..., G, N, C), then by first model, then by index."""
+    n_models, n_slots = probs.shape[-2:]
     # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
-    total = (masked.sum(-2, dtype=torch.float64) * 1e6).round().long()
-    first_giver = (masked > 0).float().argmax(-2)
+    total = (probs.sum(-2, dtype=torch.float64) * 1e6).round().long()
+    first_giver = (probs > 0).float().argmax(-2)
     key = (total * n_models + (n_models - 1 - first_giver)) * n_slots
     key += n_slots - 1 - torch.arange(n_slots)
     return key.argsort(-1, descending=True)
 
 
-def slots_kept(documents: Dataset, answer_slots: int) -> int:
-    """C: the most choices of a document; for free answers, the most that are kept."""
+def count_slots(documents: Dataset, answer_slots: int) -> int:
+    """C, the number of slots that agents see: the most choices of a document, or `answer_slots`."""
     return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
 def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
-    n_slots = slots_kept(train, config.answer_slots)
+    n_slots = count_slots(train, config.answer_slots)
     n_features = 0 if questions is None else questions.columns.size
     shape = config.shape
     return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, n_features)
@@ -366,14 +357,17 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     return DocumentStream(
         train,
         partial(observed_metrics, names=config.metrics),
-        n_slots=slots_kept(train, config.answer_slots),
+        n_slots=count_slots(train, config.answer_slots),
         window=min(config.window, len(train)),
         questions=None if questions is None else questions.numbers(train),
     )
 
 
 def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
-    """An environment with the configured number of stretches, or fewer if that leaves out fewer documents."""
+    """An environment of the train stream with the configured number of stretches, or somewhat fewer.
+
+    Fewer stretches are made if they leave out fewer documents.
+    """
     first = _find_first_document(stream)
     room = stream.n_documents - first
     most = min(config.stretches, room)
@@ -385,12 +379,12 @@ def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: 
 
 
 def tail_environment(stream: DocumentStream, config: RLFocalConfig) -> Environment:
-    """An environment of the last T_u train documents, from which test continues."""
+    """An environment of the last T_u train documents, from whose end frozen agents start."""
     first = max(_find_first_document(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
 def _find_first_document(stream: DocumentStream) -> int:
-    """The first document with a full window before it; 0 if there is none."""
+    """The position of the first document with a full window before it; 0 if there is none."""
     return stream.window if stream.window < stream.n_documents else 0

@@ -1,9 +1,9 @@
 """A log-linear ensemble with a learned mask of models, gated by the question, without reinforcement learning.
 
 Ensemble and mask learn together, by exact expectations over train labels and all models' outputs. They share
-one objective: the log-probability of the right slot, minus what the pool costs. The mask compares each model
-with its own opposite, all else equal (the counterfactual baseline of COMA, Foerster et al., 2018). So it also
-reads what models outside a sampled pool would have added.
+one objective: the log-probability of the right slot, minus the pool's cost. The mask compares the pool with
+and without each model, all else equal (the counterfactual baseline of COMA, Foerster et al., 2018). So it
+also reads what models outside a sampled pool would have added.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rlfocal.methods.rl_focal.training import (
 )
 
 DOCUMENTS_PER_BUDGET = 3
-"""One in so many documents is learned within a budget. Of 2, 3 and 4, this was the best on train rows."""
+"""The number of documents of which one is learned within a budget: the best of 2, 3 and 4 on train rows."""
 MIN_LOG_SCORE = -8.0
 """The lowest log score, also that of a right slot that no model of the pool gave."""
 
@@ -53,14 +53,14 @@ class TrainOutputs(NamedTuple):
 
     @classmethod
     def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> TrainOutputs:
-        """The outputs, read from the slots of documents that all models were asked."""
+        """The outputs, from the slots of documents about which all models were asked."""
         is_right = (slots.numbers == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         return cls(slots.distributions, slots.open, gold, questions)
 
 
 class GatedLearner:
-    """Takes gradient steps, each on newly sampled pools."""
+    """Learns the ensemble and the mask by gradient steps, each on newly sampled pools."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class GatedLearner:
         )
 
     def step(self, number: int, generator: torch.Generator) -> Episode:
-        """Takes gradient step `number`, at rates that fall linearly to 0. Returns a row of the history."""
+        """Takes gradient step `number`, at rates that fall linearly to 0, and returns its figures."""
         config, columns = self.config, self.columns
         rows, told = self._batch(number)
         about = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)
@@ -105,8 +105,7 @@ class GatedLearner:
         )
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """(M,) every n-th document from the `step`-th on, and (M, budgets) the budget that each is answered
-        within."""
+        """(M,) evenly spaced documents, others in each step, and (M, budgets) the budget of each, one-hot."""
         n, budgets = len(self.everyone.gold), self.columns.budgets
         every = max(n // self.config.batch, 1)
         rows = torch.arange(step % every, n, every)
@@ -130,7 +129,7 @@ class PoolValues(NamedTuple):
     """The value of each of M sampled pools on its document."""
 
     gain: Tensor
-    """(M, N) log score minus costs with the model, less the same without it; detached"""
+    """(M, N) log score minus costs with each model in the pool, less the same without it; detached"""
     log_score: Tensor
     """(M,) log-probability of the right slot; 0 where there is none"""
     chance: Tensor
@@ -140,23 +139,23 @@ class PoolValues(NamedTuple):
 
 
 def weigh_pools(
-    added: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, given: Tensor | None, gold: Tensor,
-    size_penalty: float, multiplier: Tensor,
+    contributions: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, is_given: Tensor | None,
+    gold: Tensor, size_penalty: float, multiplier: Tensor,
 ) -> PoolValues:  # fmt: skip
     """The value of each of M sampled pools on its document.
 
-    `added` (M, N, C): what each model adds to the logits. `biases`: (M, C) or (). `pools`: (M, N). `exists`:
-    (M, C) which slots exist. `given`: (M, N, C) which slots each model gave, for free answers. `gold`: (M,)
-    the right slot, -1 for none. `multiplier`: (M, 1) on the pool's size.
+    `contributions`: (M, N, C) what each model adds to the logits. `biases`: (M, C) or (). `pools`: (M, N).
+    `exists`: (M, C) which slots exist. `is_given`: (M, N, C) which slots each model gave, for free answers.
+    `gold`: (M,) the right slot, -1 for none. `multiplier`: (M, 1) a factor on the pool's size.
 
-    r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. A pool without models gives no answer, which scores
+    The value is log π(gold) - (α (1 - π(gold)) + multiplier) m/N. A pool without models has the log score
     `MIN_LOG_SCORE`.
     """
     n_models = pools.shape[-1]
     gold_slot, is_open = gold.clamp(min=0)[:, None], exists
-    logits = (added * pools[..., None]).sum(1) + biases
-    if given is not None:
-        is_open = (given * pools[..., None]).sum(1) > 0
+    logits = (contributions * pools[..., None]).sum(1) + biases
+    if is_given is not None:
+        is_open = (is_given * pools[..., None]).sum(1) > 0
     has_gold = (gold >= 0) & is_open.gather(-1, gold_slot)[:, 0] & pools.any(-1)
     scores = torch.log_softmax(mask_closed(logits, is_open), -1)
     log_score = torch.where(has_gold, scores.gather(-1, gold_slot)[:, 0], 0)
@@ -164,14 +163,14 @@ def weigh_pools(
         chance = torch.where(has_gold, log_score.exp(), 0)
         share = pools.sum(-1) / n_models
         reward = torch.where(pools.any(-1), 1 - (1 - chance) * (2 + size_penalty * share), -1)
-        without = logits[:, None] - pools[..., None] * added  # (M, N, C)
+        without = logits[:, None] - pools[..., None] * contributions  # (M, N, C)
         others = pools.sum(-1, keepdim=True) - pools
         earned = []
         for asked in (0, 1):
-            here, opened = without + asked * added, exists[:, None].expand_as(without)
-            if given is not None:
-                votes = (given * pools[..., None]).sum(1)[:, None] - given * pools[..., None]
-                opened = (votes + asked * given) > 0
+            here, opened = without + asked * contributions, exists[:, None].expand_as(without)
+            if is_given is not None:
+                votes = (is_given * pools[..., None]).sum(1)[:, None] - is_given * pools[..., None]
+                opened = (votes + asked * is_given) > 0
             of_gold = gold_slot[..., None].expand(*pools.shape, 1)
             score = torch.log_softmax(mask_closed(here, opened), -1).gather(-1, of_gold)[..., 0]
             nobody = (others + asked == 0) | (gold < 0)[:, None] | ~opened.gather(-1, of_gold)[..., 0]
@@ -185,7 +184,7 @@ def weigh_pools(
 
 
 MAX_REMEMBERED_DOCUMENTS = 500
-"""The number of last train documents that are kept, to choose stand-ins for models that are down."""
+"""The most train documents in `memory`, by which stand-ins are chosen for models that are down."""
 
 
 def train(
@@ -193,11 +192,11 @@ def train(
     config: GatedConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
-    kept: Path | None = None,
+    folder: Path | None = None,
 ) -> list[GatedAgents]:
-    """Fits one ensemble and mask per seed, each without regard to the other seeds.
+    """Fits one ensemble and mask per seed, each independently of the other seeds.
 
-    This takes seconds, so a killed training leaves nothing. Raises InputError as `check_train` does.
+    Nothing is saved in `folder`, because a fit takes only seconds. Raises InputError as `check_train` does.
     """
     prepared = prepare(train_rows, config)
 

@@ -1,8 +1,8 @@
 """MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
 
-Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time.
-It updates the agents of the phase and the central critic on every rollout. Tensors are (L, B, ...) for L
-steps of B parallel environments, or (M, ...) with M = L·B.
+An episode rolls the policies out on parallel environments, T_u steps at a time. On every rollout it updates
+the agents of the phase and the central critic. Tensors are (L, B, ...) for L steps of B parallel
+environments, or (M, ...) with M = L·B.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from rlfocal.methods.rl_focal.questions import FeatureColumns, Multiplier, Quest
 def run_episode(
     environment: Environment, learner: Learner, episode: int, generator: torch.Generator
 ) -> Episode:
-    """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
+    """Passes the parallel environments over their stretches of train once: lines 3 to 25 of Algorithm 1.
 
-    Returns a row of the history. Its rewards are means over steps and environments without a budget, its
-    diagnostics means over updates.
+    Returns the episode's figures. Rewards are means over steps and environments without a budget, and
+    diagnostics are means over updates.
     """
     environment.reset(episode)
     rollouts, diagnostics = [], []
@@ -58,16 +58,18 @@ def run_episode(
 def collect_rollout(
     environment: Environment, learner: Learner, length: int, generator: torch.Generator
 ) -> Rollout:
-    """`length` steps of sampled actions: pools by Eq (5) and, except in the Decider's phase, answers by
-    Fusion's softmax."""
+    """Plays `length` steps with pools sampled by Eq (5), and answers sampled by Fusion's softmax.
+
+    In the Decider's phase, the pools' plurality answers.
+    """
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
     n_actions = n_models if branching else n_models + 1
     draws = torch.rand((length, environment.n_parallel, n_actions), generator=generator)
     noise = logistic_noise(draws) if branching else gumbel_noise(draws)
 
-    def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
-        logits = networks.decider(observed)
+    def choose(t: int, observations: Tensor, pools: Tensor) -> Tensor:
+        logits = networks.decider(observations)
         return sample_pool(logits, noise[t]) if branching else move(pools, sample_slot(logits, noise[t]))
 
     if learner.phase == "decider":  # the pools' plurality answers
@@ -86,8 +88,8 @@ def collect_rollout(
 def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimates and the critic's targets (paper, section 1.6).
 
-    Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t); the targets are the returns R̂_t = Â_t +
-    V(s_t). `rewards` is (L, ...), `values` (L+1, ...): the last value stands for everything after the
+    Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t). The targets are the returns R̂_t = Â_t +
+    V(s_t). `rewards` are (L, ...), and `values` (L+1, ...), of which the last is of the state after the
     rollout.
     """
     deltas = rewards + gamma * values[1:] - values[:-1]
@@ -107,35 +109,38 @@ class Advantages(NamedTuple):
     fusion: Tensor
     """(L, ..., Q) the advantage of each sampled answer"""
     returns_before: Tensor
-    """(L, ...) returns of the states in which the pools were chosen"""
+    """(L, ...) returns of the states in which pools were chosen, before the Decider's action"""
     returns: Tensor
-    """(L, ...) returns of s_t, in which the documents were answered"""
+    """(L, ...) returns of the states s_t, in which documents were answered"""
 
 
-def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float) -> Advantages:
-    """Advantages where the agents act in turn: first the Decider, then Fusion, on each document.
+def turn_advantages(
+    rewards: Tensor, decider_values: Tensor, fusion_values: Tensor, gamma: float, lam: float
+) -> Advantages:
+    """Advantages where the agents act in turn on each document: first the Decider, then Fusion.
 
-    `before` (L+1, ...) are the values of the states in which the Decider acts, `after` (L, ...) those of s_t,
-    in which Fusion does; `rewards` (L, ..., Q) are of Q sampled answers. Only the next document is
-    discounted. The Decider's baseline must not know its action, or it would cancel what there is to learn
-    from it. V(s_t) knows it, because s_t holds the outputs of the pool.
+    `decider_values` (L+1, ...) and `fusion_values` (L, ...) are the values of the states in which each acts.
+    `rewards` (L, ..., Q) are of Q sampled answers. γ discounts from one document to the next. The Decider's
+    baseline is the value before its action, because V(s_t) depends on the chosen pool.
     """
-    of_decider, of_fusion = torch.empty_like(after), torch.empty_like(rewards)
-    following = torch.zeros_like(after[0])
+    of_decider, of_fusion = torch.empty_like(fusion_values), torch.empty_like(rewards)
+    following = torch.zeros_like(fusion_values[0])
     for t in range(len(rewards) - 1, -1, -1):
-        later = gamma * (before[t + 1] + lam * following) - after[t]
+        later = gamma * (decider_values[t + 1] + lam * following) - fusion_values[t]
         of_fusion[t] = rewards[t] + later[..., None]
-        of_decider[t] = following = after[t] - before[t] + lam * of_fusion[t].mean(-1)
-    return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
+        of_decider[t] = following = fusion_values[t] - decider_values[t] + lam * of_fusion[t].mean(-1)
+    return Advantages(
+        of_decider, of_fusion, of_decider + decider_values[:-1], of_fusion.mean(-1) + fusion_values
+    )
 
 
 def normalise(advantages: Tensor) -> Tensor:
-    """The advantages, standardised to mean 0 and deviation 1, as in MAPPO."""
+    """The advantages, standardised to mean 0 and standard deviation 1, as in MAPPO."""
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
-    """Eq (7), elementwise and to be maximised: min(ρ Â, clip(ρ, 1-ε, 1+ε) Â). The arguments broadcast."""
+    """Eq (7) of each element, to be maximised: min(ρ Â, clip(ρ, 1-ε, 1+ε) Â). The arguments broadcast."""
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
@@ -143,24 +148,24 @@ class Diagnostics(NamedTuple):
     """Diagnostics of one update; of its last gradient step unless a field says otherwise."""
 
     policy_loss: Tensor
-    """Mean of Eq (7), negated, added up over the agents that learn."""
+    """The negative mean of Eq (7), summed over the agents that learn."""
     value_loss: Tensor
-    """Mean squared error of the critic."""
+    """The mean squared error of the critic."""
     entropy: Tensor
-    """Entropy of the acting policies, in nats per pool or answer, averaged over the agents that learn."""
+    """The policies' entropy in nats per pool or answer, as a mean over the agents that learn."""
     approx_kl: Tensor
-    """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
+    """The mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
     clip_fraction: Tensor
-    """Share of ratios outside 1 ± ε."""
+    """The share of ratios ρ outside 1 ± ε."""
     explained_variance: Tensor
     """1 - Var(R̂ - V) / Var(R̂) before the first step: 1 for a critic that predicts every return."""
     actor_grad_norm: Tensor
-    """The gradient's norm before it is clipped to `max_grad_norm`; so is the critic's."""
+    """The norm of the agents' gradient before it is clipped to `max_grad_norm`."""
     critic_grad_norm: Tensor
 
 
 class Learner:
-    """The agents that learn in one phase and the central critic, with one optimiser for all."""
+    """Updates the agents that learn in one phase and the central critic, with one optimiser for all."""
 
     def __init__(
         self, networks: Networks, config: RLFocalConfig, phase: str,
@@ -168,8 +173,7 @@ class Learner:
     ) -> None:  # fmt: skip
         """Makes the learner of a phase.
 
-        `n_documents`: over how many the priors are spread; online, their number is infinite and the priors
-        vanish.
+        `n_documents`: the number of documents by which ridge penalties are divided; online it is infinite.
         """
         self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
         self.columns = FeatureColumns(0, 0, 0) if questions is None else questions.columns
@@ -197,21 +201,20 @@ class Learner:
         modules, rates = zip(*parts, (self.critic, config.critic_rate), strict=True)
         self.optimiser = Adam(modules, rates, config.max_grad_norm)
 
-    def begin(self, done: float) -> None:
-        """Sets the share of learning rates and entropy for an episode; `done` is the finished share of the
-        phase."""
-        self.share = 1 - done if self.config.anneal else 1.0
+    def begin(self, finished_share: float) -> None:
+        """Sets the factor on learning rates and entropy for an episode, from the phase's finished share."""
+        self.share = 1 - finished_share if self.config.anneal else 1.0
 
     def split_episode(self, length: int) -> list[int]:
-        """The steps of each rollout of an episode of this length, in parts that are as equal as possible."""
+        """The number of steps of each rollout of an episode of this length, as equal as possible."""
         n_parts = -(-length // self.config.update_period)
         return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
 
     def update(self, rollout: Rollout) -> Diagnostics:
         """Takes `epochs` gradient steps on one rollout.
 
-        The loss is Eq (7) for the agents that learn, the critic's squared error, an entropy bonus and the
-        priors.
+        The loss has Eq (7) for the agents that learn, the critic's squared error, an entropy bonus and ridge
+        penalties.
         """
         config, acting = self.config, self._list_learning_agents(rollout)
         before, after = self._read_states(rollout)
@@ -247,7 +250,7 @@ class Learner:
         )  # fmt: skip
 
     def evaluate(self, agent: AgentActions) -> tuple[Tensor, Tensor]:
-        """(M, N or Q) log-probabilities by the current weights, and (M,) the entropy."""
+        """(M, N or Q) log-probabilities of the actions by the current weights, and (M,) the entropy."""
         logits = agent.logits()
         if agent.are_branches:
             return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
@@ -260,14 +263,16 @@ class Learner:
         return values
 
     @torch.no_grad()
-    def _compute_advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
-        """Advantages from the states' values before ((L+1)·B,) and after (L·B,) the Decider acts."""
+    def _compute_advantages(
+        self, rollout: Rollout, decider_values: Tensor, fusion_values: Tensor
+    ) -> Advantages:
+        """The advantages, from the values of the Decider's ((L+1)·B,) and Fusion's (L·B,) states."""
         config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
         if not config.has_critic:
-            before, after = torch.zeros_like(before), torch.zeros_like(after)
+            decider_values, fusion_values = torch.zeros_like(decider_values), torch.zeros_like(fusion_values)
         rewards = self._charge(rollout)
         length = len(rewards)
-        values = after.view(length, -1)
+        values = fusion_values.view(length, -1)
         if config.common_advantage:
             gamma = gammas[self.phase == "fusion"]
             # What follows the rollout is valued as its last state.
@@ -275,14 +280,14 @@ class Learner:
                 rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda
             )
             return Advantages(common, common[..., None], returns, returns)
-        values_before = before.view(length + 1, -1)
+        values_before = decider_values.view(length + 1, -1)
         of_decider, of_fusion = (
             turn_advantages(rewards, values_before, values, gamma, config.gae_lambda) for gamma in gammas
         )
         return of_decider._replace(fusion=of_fusion.fusion)
 
     def _charge(self, rollout: Rollout) -> Tensor:
-        """(L, B, Q) rewards less the multiplier's cost of the pools; then adapts the multiplier."""
+        """(L, B, Q) rewards less the multipliers' cost of the pools; then adapts the multipliers."""
         told = rollout.decider[:-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
         share = rollout.pools.mean(-1)
@@ -293,8 +298,7 @@ class Learner:
 
     @torch.no_grad()
     def _read_states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """((L+1)·B, ...) the states in which pools are chosen; and (L·B, ...) those in which documents are
-        answered.
+        """((L+1)·B, ...) the states in which pools are chosen, and (L·B, ...) in which Fusion answers.
 
         The latter are the global states s_t = [o^Dec_{t+1}; o^Fus_t], as the critic reads them.
         """
@@ -317,13 +321,13 @@ class Learner:
             acting.append(AgentActions(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
-    def _weigh_actions(self, both: Advantages, right: Tensor) -> list[Tensor]:
-        """For each agent that learns, the weight (M, 1 or Q) of each action; `right` is (M, Q)."""
+    def _weigh_actions(self, rollout_advantages: Advantages, right: Tensor) -> list[Tensor]:
+        """For each agent that learns, (M, 1 or Q) the weight of each action in Eq (7); `right` is (M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(normalise(both.decider.flatten())[:, None])
+            weights.append(normalise(rollout_advantages.decider.flatten())[:, None])
         if self.phase != "decider":
-            advantages = both.fusion.flatten(0, 1)
+            advantages = rollout_advantages.fusion.flatten(0, 1)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
@@ -332,7 +336,7 @@ class Learner:
         return weights
 
     def _compute_prior(self) -> Tensor:
-        """The ridge penalties of the agents that learn, per document."""
+        """The ridge penalties of the agents that learn, divided by the number of documents."""
         networks, total = self.networks, torch.zeros(())
         if self.phase != "fusion":
             total = total + networks.decider.penalty(self.config, self.columns)
@@ -345,12 +349,12 @@ class AgentActions(NamedTuple):
     """The actions in one rollout of an agent that learns, and their logits."""
 
     logits: Callable[[], Tensor]
-    """The function that computes the actions' logits by the current weights."""
+    """A function that computes the policy's logits by the current weights."""
     actions: Tensor
     """(M, N) actions of branches, or (M, Q) of a categorical policy"""
     are_branches: bool
 
 
-def _join(before: Tensor, after: Tensor) -> Tensor:
-    """(2·L·B,) the values of both kinds of state, without the last B, which belong to no step."""
-    return torch.cat([before[: len(after)], after])
+def _join(decider_values: Tensor, fusion_values: Tensor) -> Tensor:
+    """(2·L·B,) the values of both kinds of states, without the Decider's last B, which belong to no step."""
+    return torch.cat([decider_values[: len(fusion_values)], fusion_values])

@@ -1,4 +1,4 @@
-"""The methods `rl_focal`, `rl_focal_literal` and `gated_log_linear`, as the register has them. No torch."""
+"""Registers `rl_focal`, `rl_focal_literal` and `gated_log_linear`, without an import of torch."""
 
 from __future__ import annotations
 

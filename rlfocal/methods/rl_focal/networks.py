@@ -14,7 +14,7 @@ from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.questions import FeatureColumns
 
 MIN_LOGPROB = -50.0
-"""Lower log-probs are clipped to this value, because they tell no more."""
+"""The value to which lower log-probs are clipped, because they tell no more."""
 
 
 class Sizes(NamedTuple):
@@ -25,16 +25,16 @@ class Sizes(NamedTuple):
     metrics: int
     past_rewards: int
     question: int = 0
-    """The number of features of a question that are known before any model is asked."""
+    """G, the number of question features, which are known before any model is asked."""
 
     @property
     def decider(self) -> int:
-        """Length of o^Dec = [pool; metrics; size; question]."""
+        """The length of o^Dec = [pool; metrics; size; question]."""
         return self.models + self.metrics + 1 + self.question
 
     @property
     def fusion(self) -> int:
-        """Length of o^Fus = [distributions of the selected models; past rewards; question]."""
+        """The length of o^Fus = [distributions of the selected models; past rewards; question]."""
         return self.models * self.slots + self.past_rewards + self.question
 
 
@@ -59,7 +59,7 @@ class Standardiser(nn.Module):
         self.scale.copy_(1 / (outputs.std(0, correction=0, keepdim=True) + 1e-3))
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(B, N·C + k) o^Fus with its outputs standardised; past rewards are unchanged."""
+        """(B, ...) observations o^Fus, in which the outputs are standardised and the rest is unchanged."""
         shape = self.mean.shape[1:]
         outputs = observation[:, : shape.numel()].view(-1, *shape)
         selected = outputs.sum(-1, keepdim=True) > 0
@@ -68,10 +68,9 @@ class Standardiser(nn.Module):
 
 
 class Decider(nn.Module):
-    """Eq (5): a trunk over [pool; metrics; size] that all models' branches share, and a linear term of the
-    question in each branch.
+    """The Decider of Eq (5): a trunk over [pool; metrics; size] and a linear term of the question.
 
-    `gated_log_linear` has only the linear terms.
+    Each model's branch has an output of the trunk and a linear term. `gated_log_linear` has no trunk.
     """
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator) -> None:
@@ -87,9 +86,9 @@ class Decider(nn.Module):
 
     @torch.no_grad()
     def start_from(self, pools: Tensor, config: PoolConfig) -> None:
-        """Sets the branches' constants so that the members of pools (K, N) start likely.
+        """Sets the branches' constants so that the members of pools (K, N) are likely at the start.
 
-        The K places are the budgets in ascending order, and last no budget.
+        The K pools are for the budgets in ascending order, and last for no budget.
         """
         others = (~pools).sum(1, keepdim=True).clamp(min=1)
         unlikely = torch.logit(config.start_others / others, eps=1e-6).clamp(max=config.start_logit)
@@ -102,14 +101,14 @@ class Decider(nn.Module):
         return self.pool_logits(observation[:, : self.n_pool]) + of_question
 
     def pool_logits(self, observation: Tensor) -> Tensor:
-        """(B, N) the trunk's part of the logits, from (B, N+K+1); 0 without a trunk."""
+        """(B, N) the trunk's part of the logits, from [pool; metrics; size] (B, N+K+1); 0 without a trunk."""
         if self.trunk is None:
             return observation.new_zeros((len(observation), self.question.shape[1]))
         of_pool: Tensor = self.trunk(observation)
         return of_pool
 
     def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
-        """The ridge penalty, a weighted sum of squares. The constant and the budgets are not penalised."""
+        """The ridge penalty on the linear terms' weights, except those of the constant and the budgets."""
         if not len(self.question):  # without questions there is not even a constant
             return self.question.new_zeros(())
         ridges = columns.expand(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
@@ -120,18 +119,18 @@ class Evidence(NamedTuple):
     """Models' outputs for M documents, standardised on train."""
 
     shared: Tensor
-    """(M, N, C) log-probs, centred over the open slots and standardised; for free answers, shares of samples
-    """
+    """(M, N, C) log-probs, centred over the open slots and scaled for each model; for free answers, shares of
+    samples"""
     own: Tensor
-    """(M, N, C) log-probs, centred and standardised for each slot by its own mean and deviation; 0 for free
+    """(M, N, C) log-probs, centred over the open slots and standardised for each model and slot; 0 for free
     answers"""
 
 
 class LogLinearCore(nn.Module):
-    """logit_c(x) = Σ_i w_i(x) z_ic + Σ_i Σ_c' W_ic'c u_ic' + bias_c(x), over the selected models i.
+    """A log-linear Fusion: logit_c(x) = Σ_i w_i(x) z_ic + Σ_i Σ_c' W_ic'c u_ic' + bias_c(x).
 
-    z is the shared, u the own evidence; w and bias are linear in the question features. Free answers, whose
-    slots have no fixed meaning, have only the first sum.
+    The sums are over the selected models i. z is `shared` and u is `own` of the evidence; w and bias are
+    linear in the question features. Free answers, whose slots have no fixed meaning, have only the first sum.
     """
 
     deviation: Tensor
@@ -143,7 +142,7 @@ class LogLinearCore(nn.Module):
         n, c, g = sizes.models, sizes.slots, sizes.question
         self.kind = kind
         self.centre: Tensor | None = None
-        """(G, N) the weights at which the prior is centred; None: 0"""
+        """(G, N) the weights to which the ridge penalty pulls; None: 0"""
         self.strength = 1.0
         """The factor on the ridge penalties."""
         self.weight = nn.Parameter(torch.zeros(g, n))
@@ -155,8 +154,7 @@ class LogLinearCore(nn.Module):
 
     @torch.no_grad()
     def learn(self, outputs: Tensor, is_open: Tensor, accuracy: Tensor, start: float) -> None:
-        """Sets scales and initial weights from all models' outputs (T, N, C) on train and the slots that
-        exist (T, C).
+        """Sets scales and weights from all models' outputs (T, N, C) on train, and which slots exist (T, C).
 
         The weights sum to `start`, in proportion to the models' odds of being right, from `accuracy` (N,).
         """
@@ -171,7 +169,7 @@ class LogLinearCore(nn.Module):
             self.scale.copy_(torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0))
 
     def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
-        """The evidence in distributions (M, N, C), 0 for models not asked, over open slots (M, C)."""
+        """The evidence of outputs (M, N, C), 0 for models that were not asked; `is_open` (M, C)."""
         if self.kind == "answers":
             return Evidence(outputs, torch.zeros_like(outputs))
         asked = outputs.sum(-1, keepdim=True) > 0
@@ -179,27 +177,27 @@ class LogLinearCore(nn.Module):
         own = (centred - self.mean) * self.scale * is_open[:, None]
         return Evidence(torch.where(asked, centred / self.deviation, 0), torch.where(asked, own, 0))
 
-    def contributions(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(M, N, C) what each model adds to the logits; `question` is (M, G)."""
-        added = (question @ self.weight)[..., None] * seen.shared
+    def contributions(self, evidence: Evidence, question: Tensor) -> Tensor:
+        """(M, N, C) what each model adds to the logits, for question features (M, G)."""
+        added = (question @ self.weight)[..., None] * evidence.shared
         if self.kind == "choices":
-            n, c = seen.own.shape[-2:]
-            added = added + torch.einsum("mnc,ncd->mnd", seen.own, self.slots.view(n, c, c))
+            n, c = evidence.own.shape[-2:]
+            added = added + torch.einsum("mnc,ncd->mnd", evidence.own, self.slots.view(n, c, c))
         return added
 
     def biases(self, question: Tensor) -> Tensor:
-        """(M, C) the biases of the slots; 0 for free answers."""
+        """(M, C) the biases of the slots, for question features (M, G); 0 for free answers."""
         return question @ self.bias if self.kind == "choices" else question.new_zeros(())
 
-    def forward(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(M, C) logits. Closed slots have one too, which the caller masks."""
-        logits = (seen.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
+    def forward(self, evidence: Evidence, question: Tensor) -> Tensor:
+        """(M, C) logits of all slots, of which the caller has to mask closed ones."""
+        logits = (evidence.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
         if self.kind == "choices":
-            logits = logits + seen.own.flatten(1) @ self.slots + question @ self.bias
+            logits = logits + evidence.own.flatten(1) @ self.slots + question @ self.bias
         return logits
 
     def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
-        """The ridge penalty, a weighted sum of squared distances from the centre; losses add all of it."""
+        """The ridge penalty, a weighted sum of squared distances from `centre`, without a factor of 1/2."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.expand(*ridges))[:, None]
         moved = self.weight if self.centre is None else self.weight - self.centre
@@ -211,7 +209,7 @@ class LogLinearCore(nn.Module):
 
 
 class PreprocessedObservation(NamedTuple):
-    """Fusion's observations, transformed as far as no parameter is involved."""
+    """Fusion's observations after all computations that involve no parameter."""
 
     evidence: Evidence | None
     """The outputs that the log-linear core reads; None without a core."""
@@ -224,7 +222,7 @@ class PreprocessedObservation(NamedTuple):
 
 
 class Fusion(nn.Module):
-    """A log-linear core, a network, or their sum. A network alone starts from a soft vote."""
+    """Fusion's policy: a log-linear core or a soft vote, and possibly a network whose logits are added."""
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
@@ -238,8 +236,7 @@ class Fusion(nn.Module):
         self.network = mlp(widths, generator, shape.actor_gain) if with_network else None
 
     def fit_scales(self, outputs: Tensor, is_open: Tensor, train: Dataset, start: float) -> None:
-        """Sets scales and the core's initial weights from all models' outputs (T, N, C) on train and the
-        slots that exist (T, C).
+        """Sets scales and the core's weights from all models' outputs (T, N, C) and which slots exist (T, C).
 
         The weights sum to `start`.
         """
@@ -248,51 +245,47 @@ class Fusion(nn.Module):
             self.core.learn(outputs, is_open, accuracies(torch.tensor(train.correct)), start)
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
-        """(B, C) logits, -inf for slots that do not exist, from o^Fus (B, N·C+k+G) and the slots that exist
-        (B, C)."""
+        """(B, C) logits from o^Fus (B, N·C+k+G); -inf where `is_open` (B, C) is false."""
         return self.logits(self.preprocess(observation, is_open))
 
     @torch.no_grad()
     def preprocess(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
-        """The part of the logits' computation that involves no parameter, so that several updates share
-        it."""
+        """Computes the part of the logits that involves no parameter, once for several updates."""
         seen = None if self.core is None else self.core.evidence(self._read_outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:
             standard = self.standardiser(observation[:, : self._n_seen])
         return PreprocessedObservation(seen, standard, observation[:, self._n_seen :], is_open)
 
-    def logits(self, perceived: PreprocessedObservation) -> Tensor:
+    def logits(self, inputs: PreprocessedObservation) -> Tensor:
         """(B, C) logits, -inf for slots that do not exist."""
-        logits = self.reward_free_logits(perceived)
+        logits = self.reward_free_logits(inputs)
         if self.network is not None:
-            logits = logits + self.network(perceived.standard)
-        return mask_closed(logits, perceived.open)
+            logits = logits + self.network(inputs.standard)
+        return mask_closed(logits, inputs.open)
 
-    def reward_free_logits(self, perceived: PreprocessedObservation) -> Tensor:
-        """(B, C) the part of the logits that does not depend on past rewards: the core, or else the soft
-        vote."""
+    def reward_free_logits(self, inputs: PreprocessedObservation) -> Tensor:
+        """(B, C) the part of the logits that does not depend on past rewards: the core's, or a soft vote."""
         if self.core is not None:
-            steady: Tensor = self.core(perceived.evidence, perceived.question)
+            steady: Tensor = self.core(inputs.evidence, inputs.question)
             return steady
-        assert perceived.standard is not None
-        standard = self._read_outputs(perceived.standard)
+        assert inputs.standard is not None
+        standard = self._read_outputs(inputs.standard)
         size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
         return self.vote_weight * standard.sum(1) / size
 
     def make_step_function(
         self, outputs: Tensor, is_open: Tensor, question: Tensor
     ) -> Callable[[int, Tensor], Tensor]:
-        """For the `outputs` of L steps (L, B, N·C): a function from step t and the past rewards (B, k) to the
-        logits (B, C)."""
+        """A function from step t and the past rewards (B, k) to logits (B, C), for outputs (L, B, N·C)."""
         shape = outputs.shape[:2]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
         observation = torch.cat([outputs, none_yet, question], -1).flatten(0, 1)
-        perceived = self.preprocess(observation, is_open.flatten(0, 1))
-        start = self.reward_free_logits(perceived).view(*shape, -1)
+        inputs = self.preprocess(observation, is_open.flatten(0, 1))
+        start = self.reward_free_logits(inputs).view(*shape, -1)
         if self.network is None:
             return lambda t, past_rewards: mask_closed(start[t], is_open[t])
-        network, standard = self.network, perceived.standard
+        network, standard = self.network, inputs.standard
         first, rest = network[0], network[1:]
         assert isinstance(first, Linear)
         hidden, of_past = first(standard).view(*shape, -1), first.weight[self.n_outputs :]
@@ -313,7 +306,7 @@ class Fusion(nn.Module):
 
 
 class Networks(nn.Module):
-    """The networks of Decider and Fusion and, where there is one, of the central critic."""
+    """The networks of the Decider, of Fusion and, if the settings have one, of the central critic."""
 
     def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
@@ -326,11 +319,10 @@ class Networks(nn.Module):
             self.critic = mlp(widths, generator)
 
     def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:
-        """(B, ...) the critic's input.
+        """(B, ...) the critic's input, which no update changes.
 
-        In the global state, in which a document is answered, it is [o^Dec; o^Fus standardised; 1]. In the
-        state before, in which its pool is chosen, zeros stand for o^Fus and the 1. It is the same before and
-        after an update.
+        In the global state, in which a document is answered, it is [o^Dec; standardised o^Fus; 1]. In the
+        state in which the pool is chosen, zeros replace o^Fus and the 1.
         """
         if fusion is None:
             return nn.functional.pad(decider, (0, self.sizes.fusion + 1))
@@ -339,13 +331,12 @@ class Networks(nn.Module):
 
 
 def accuracies(right: Tensor) -> Tensor:
-    """(N,) accuracies from right or wrong (T, N), shrunk towards a half: one more document counts as right,
-    one as wrong."""
+    """(N,) accuracies from `right` (T, N), with one more document counted as right and one as wrong."""
     return (right.sum(0) + 1) / (len(right) + 2)
 
 
 def _centre(outputs: Tensor, is_open: Tensor) -> Tensor:
-    """Log-probs minus their mean over the open slots; 0 for closed slots."""
+    """(..., N, C) log-probs minus their mean over the open slots (..., C); 0 for closed slots."""
     is_open = is_open[..., None, :]
     logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=MIN_LOGPROB)
     logs = torch.where(is_open, logs, 0)

@@ -1,4 +1,4 @@
-"""Algorithm 2: both agents and the critic learn from the rewards of the answers they gave."""
+"""Algorithm 2: both agents and the critic learn on a stream, from the rewards of their answers."""
 
 from __future__ import annotations
 
@@ -36,37 +36,33 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 LABEL_DISCOUNT = 0.8
-"""After every T_u labels, older labels count less by this factor, when online learning is judged."""
+"""The factor on earlier comparisons of the trained and the online Fusion, after every T_u labels."""
 NEVER_ASKED_LOGIT = 10.0
-"""A branch whose constant is below the negative of this is practically never asked."""
+"""The number below whose negative a branch's constant practically never lets its model be asked."""
 MAX_EXPLORED_LOGIT = 1.0
 """The highest logit to which exploration raises a branch: a probability of 73 %."""
 _BISECTION_STEPS = 30
 LEAD_STANDARD_ERRORS = 1.0
-"""By so many standard errors, the Fusion that learned online has to be ahead of the trained one."""
+"""The number of standard errors by which the online Fusion has to be ahead of the trained one."""
 
 
 class AskedStream(DocumentStream):
-    """A stream whose metrics count a model's answer to a document only if the model was asked.
-
-    A pool's window holds the documents that all of its members answered.
-    """
+    """A stream whose metrics are over documents about which all members of a pool were asked."""
 
     def __init__(self, *args: Any, lead: int, n_metrics: int, **named: Any) -> None:
-        """Makes the stream. Its first `lead` documents are of train, where every model was asked."""
+        """Makes the stream. Its first `lead` documents are of train, where every model counts as asked."""
         super().__init__(*args, **named)
         self.n_metrics = n_metrics
-        self.asked = torch.zeros(self.n_documents, self.n_models)
-        self.asked[:lead] = 1
+        self.is_asked = torch.zeros(self.n_documents, self.n_models)
+        self.is_asked[:lead] = 1
 
     def note(self, rows: Tensor, pools: Tensor) -> None:
-        self.asked[rows] = pools
+        self.is_asked[rows] = pools
 
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
-        """(1, 1, K) metrics of the pool (1, 1, N), over the known part of the window before `end`; 0 where no
-        document counts."""
+        """(1, 1, K) metrics of the pool (1, 1, N) over the window before `end`; 0 if no document counts."""
         rows = torch.arange(max(end - self.window, 0), end)
-        rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]
+        rows = rows[(self.is_asked[rows] >= pools[0, 0]).all(1)]
         if not len(rows):
             return pools.new_zeros((1, 1, self.n_metrics))
         predictions, labels = self.predictions[rows], self.labels[rows]
@@ -75,13 +71,12 @@ class AskedStream(DocumentStream):
 
 
 class OnlineJointLearner:
-    """The joint learner of train, on T_u documents at a time.
+    """Lets both agents learn on a stream as in train's joint phase, on T_u documents at a time.
 
-    Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: the rest
-    of `mean_pool` is spread over the models that it hardly asks. Fusion answers with what it learned online
-    once that has been right clearly more often than the trained Fusion, which is better where nothing
-    changes. With one sampled answer per document, as in the paper's text, agents learn from the answer given
-    and do not explore beyond their own sampling.
+    Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: unused
+    calls of `mean_pool` go to models that it hardly asks. The online Fusion answers once it has been right
+    clearly more often than the trained one, which is better where nothing changes. With one sampled answer
+    per document, as in the paper's text, agents learn from the answer given and explore only by sampling.
     """
 
     def __init__(
@@ -89,7 +84,7 @@ class OnlineJointLearner:
     ) -> None:
         self.networks, self.config = networks, config
         self.history: list[Episode] = []
-        """One row per update of both agents and the critic"""
+        """The figures of each update of both agents and the critic."""
         self._trained = deepcopy(networks.fusion)
         self._gain = self._spread = 0.0
         self._generator = torch.Generator().manual_seed(seed)
@@ -98,23 +93,23 @@ class OnlineJointLearner:
 
     @property
     def fusion(self) -> Fusion:
-        """The Fusion that gives the next answers: the trained one, or the one that learned online."""
+        """The Fusion that gives the next answers: the trained one, or the online one, which learns on."""
         leads = self._gain > LEAD_STANDARD_ERRORS * self._spread**0.5
         return self.networks.fusion if leads or self.config.samples == 1 else self._trained
 
-    def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
-        """(B, N) the next pools. A sampled pool without any model is replaced by the likeliest model."""
-        logits = self.networks.decider(observed)
+    def choose(self, t: int, observations: Tensor, last_pools: Tensor) -> Tensor:
+        """(B, N) the next pools, sampled by the Decider; an empty pool is replaced by the likeliest model."""
+        logits = self.networks.decider(observations)
         pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
         return torch.where(
             pools.any(-1, keepdim=True), pools, modal_pool(logits - logits.amax(-1, keepdim=True))
         )
 
     def fuse(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
-        """A function to the answers of each step.
+        """A function of step and past rewards that returns several answers (B, 3 + samples) to each document.
 
         They are the answer given, the likeliest answers of the trained and the online Fusion, and the sampled
-        answers that Fusion learns from.
+        answers from which Fusion learns.
         """
         trained, online = (
             fusion.make_step_function(outputs, is_open, question)
@@ -134,7 +129,7 @@ class OnlineJointLearner:
         return answer
 
     def learn(self, rollout: Rollout) -> None:
-        """Updates both agents and the critic once."""
+        """Updates both agents and the critic on one rollout."""
         sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
         learned_by = self.learner.update(learned)
@@ -146,9 +141,9 @@ class OnlineJointLearner:
             self._explore(rollout)
 
     def _judge(self, right: Tensor) -> None:
-        """Compares the trained and the online Fusion, by whether their answers were `right` (L, 2).
+        """Compares the trained and the online Fusion on documents that neither has learned from.
 
-        Neither had learned from these documents.
+        `right` (L, 2): whether the answer of each was right.
         """
         trained, online = right.unbind(-1)
         self._gain = LABEL_DISCOUNT * self._gain + float((online - trained).sum())
@@ -156,9 +151,9 @@ class OnlineJointLearner:
 
     @torch.no_grad()
     def _explore(self, rollout: Rollout) -> None:
-        """Makes pools for the last documents have `mean_pool` models on average.
+        """Moves branches' constants until pools for the last documents have `mean_pool` models on average.
 
-        It raises the lowest constants of branches to one level, or lowers all of them alike.
+        It raises the lowest constants to one level, or lowers all of them by the same amount.
         """
         decider = self.networks.decider
         if not len(decider.question):  # agents that do not look at questions have no constants
@@ -167,8 +162,10 @@ class OnlineJointLearner:
         logits = decider(rollout.decider[:-1].flatten(0, 1))
 
         def move_constants(level: float) -> Tensor:
-            """(N,) constants of branches, raised to `level` at least, then lowered by as much as it lies
-            below -`NEVER_ASKED_LOGIT`."""
+            """(N,) constants of branches, of at least `level`.
+
+            All are lowered by as much as `level` is below -NEVER_ASKED_LOGIT.
+            """
             return constants.clamp(min=level) + min(level + NEVER_ASKED_LOGIT, 0.0)
 
         def is_within(level: float) -> bool:
@@ -183,7 +180,7 @@ class OnlineJointLearner:
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
-    """Decides on T documents in order, learning after every T_u labels; the given agents stay as they are."""
+    """Decides on T documents in order, where a copy of the agents learns after every T_u labels."""
     config, n, lead = agents.config, len(documents), len(agents.memory.labels)
     about = agents.read_question_features(documents)
     stream = AskedStream(
@@ -211,17 +208,17 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
 
 
 def read_first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
-    """(L,) the first answers of the one environment, as slots of the dataset."""
+    """(L,) the first answer to each document of the only environment, as the dataset's slot."""
     slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).numbers
     return slot_of.gather(1, rollout.answers[:, 0, :1])[:, 0]
 
 
 def _prepend_memory(memory: Memory, documents: Dataset) -> Dataset:
-    """The remembered documents at the end of train, followed by these documents."""
+    """The documents in memory from the end of train, followed by these documents."""
     blank = len(memory.labels)
 
-    def append_values(before: Array | Tensor, values: Array) -> Array:
-        return np.concatenate([np.asarray(before), values])
+    def append_values(memory_values: Array | Tensor, values: Array) -> Array:
+        return np.concatenate([np.asarray(memory_values), values])
 
     n_models, n_slots = documents.probs.shape[1:]
     return replace(

@@ -1,4 +1,4 @@
-"""What both agents know before any model is asked: the question's task, its words, and the budget."""
+"""Features that both agents see before any model is asked: the question's task and words, and the budget."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from rlfocal.methods.rl_focal.config import PoolConfig
 
 
 class FeatureColumns(NamedTuple):
-    """How many of the G features describe the task, the words and the budget, in this order, after a constant
-    1."""
+    """The numbers of question features that describe the task, the words and the budget, in this order.
+
+    The first of the G features is a constant 1.
+    """
 
     tasks: int
     words: int
@@ -29,32 +31,34 @@ class FeatureColumns(NamedTuple):
         return 1 + sum(self)
 
     def expand(self, constant: float, task: float, word: float, budget: float) -> list[float]:
-        """(G,) one value per feature: that of the constant, the tasks, the words or the budgets."""
+        """(G,) the given values, repeated for each feature of the constant, tasks, words and budgets."""
         return [constant, *[task] * self.tasks, *[word] * self.words, *[budget] * self.budgets]
 
 
 class Questions(NamedTuple):
-    """Turns questions into G features: a constant 1, the train task (one-hot), coordinates along the
-    principal directions of its words, and the budget (one-hot)."""
+    """Turns questions into G features: a constant 1, the task, the words, and the budget.
+
+    Task and budget are one-hot, and words are coordinates along principal directions.
+    """
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
     """The train tasks, if there are several. For any other task, all task features are 0."""
     budgets: tuple[int, ...]
-    """The budgets that features can hold, in models, in ascending order."""
+    """The budgets, in models, that have a feature, in ascending order."""
 
     @property
     def columns(self) -> FeatureColumns:
         return FeatureColumns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
 
     def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
-        """(T, G) the features of documents, as `features` makes them."""
+        """(T, G) the question features of documents, for answers within `budget` or without one."""
         return self.features(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
 
     def features(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
         """(T, G) features of questions and their tasks, for answers within `budget` or without one.
 
-        Without a text, word features are 0.
+        A question without text has word features of 0.
         """
         columns = self.columns
         rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
@@ -83,38 +87,37 @@ def fit_questions(train: Dataset, config: PoolConfig) -> Questions | None:
 
 
 def to_decider(features: Tensor, n_budgets: int) -> Tensor:
-    """(..., G) the same features, except that the constant is 1 only without a budget.
+    """(..., G) question features as the Decider sees them, whose constant is 1 only without a budget.
 
-    The Decider's branches have a separate constant for each budget.
+    So the Decider's branches have a separate constant for each budget.
     """
     told = features[..., features.shape[-1] - n_budgets :].sum(-1, keepdim=True)
     return torch.cat([features[..., :1] - told, features[..., 1:]], -1)
 
 
 def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:
-    """The budgets of the settings that are below the usual pool size of so many models."""
+    """The budgets of the settings that are smaller than `mean_pool` and the number of models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)
 
 
 MIN_MULTIPLIER, MULTIPLIER_POWER = 1e-2, 0.3
-"""Multipliers start at the first, their minimum. Every update multiplies them by (mean pool / target) to the
-power of the second.
+"""The value at which multipliers start, their minimum, and the power by which updates change them.
 
-It is a factor, not a sum, because gains differ by data.
+Every update multiplies them by (mean pool / target) to that power.
 """
 
 
 class Multiplier:
-    """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
+    """K multipliers of a pool's size m/N, a cost beyond Eq (6), for each budget and last without one."""
 
     def __init__(
         self, budgets: Sequence[int], mean_pool: float, least: float = 0.0, most: float = torch.inf
     ) -> None:
         """Makes the multipliers.
 
-        `mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway. `most`:
-        what it costs at most, however long pools are too large.
+        `mean_pool`: the target size without a budget; 0: none. `least` and `most`: the least and the highest
+        cost of asking all models.
         """
         self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
         self._least = torch.where(self.targets.isfinite(), max(MIN_MULTIPLIER, least), least)
@@ -124,7 +127,7 @@ class Multiplier:
 
     @property
     def is_binding(self) -> bool:
-        """Whether pools without a budget would be larger than `mean_pool`."""
+        """Whether the multiplier without a budget has risen, because pools were larger than `mean_pool`."""
         return bool(self.values[-1] > 2 * self._least[-1])
 
     def adapt(self, sizes: Tensor, within: Tensor) -> None:

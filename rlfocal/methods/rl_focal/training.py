@@ -1,4 +1,4 @@
-"""Training of `rl_focal`: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
+"""Trains `rl_focal`: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds, split_folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
-from rlfocal.methods.fallback import Deciding, choose_base, choose_fallback, may_come_ahead, needed_margin
+from rlfocal.methods.fallback import PolicyName, choose_base, choose_fallback, may_come_ahead, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, use_one_thread
 from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, select_tensors
@@ -39,12 +39,12 @@ from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
-Made = TypeVar("Made", bound=PoolAgents)
-START_POLICY: Deciding = "start"
-CONSTANT_POLICY: Deciding = "constant pool"
-LEARNED_POLICY: Deciding = "learned"
+AgentsT = TypeVar("AgentsT", bound=PoolAgents)
+START_POLICY: PolicyName = "start"
+CONSTANT_POLICY: PolicyName = "constant pool"
+LEARNED_POLICY: PolicyName = "learned"
 N_TRIALS = 3
-"""The number of parts of train on which trained agents are tried."""
+"""The number of folds of train on which agents are tried that were trained on the other folds."""
 _RECENT_DOCUMENTS, _MAX_HALVINGS = 500, 12
 
 
@@ -53,13 +53,13 @@ def train(
     config: RLFocalConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
-    kept: Path | None = None,
+    folder: Path | None = None,
 ) -> list[RLFocalAgents]:
-    """Trains the agents of each seed, without regard to the other seeds, to the last bit.
+    """Trains the agents of each seed, which do not depend on the other seeds.
 
-    Every few episodes the state of training is saved in the folder `kept`. A killed training, called again
-    with the same arguments, ends with the same agents as without the interruption. Raises InputError for a
-    pool of one model or fewer than two train documents.
+    Every few episodes the state of training is saved in `folder`. A killed training that is called again with
+    the same arguments ends with the same agents as an uninterrupted one. Raises InputError for a pool of one
+    model or fewer than two train documents.
     """
     prepared = prepare(train_rows, config)
 
@@ -67,8 +67,8 @@ def train(
         files: list[UnfinishedTraining] = []
 
         def fit(setup: TrainingSetup, report: Progress) -> RLFocalAgents:
-            if kept is not None:
-                files.append(UnfinishedTraining.locate(kept, config.revision, setup.rows, [seed], config))
+            if folder is not None:
+                files.append(UnfinishedTraining.locate(folder, config.revision, setup.rows, [seed], config))
             return _fit(setup, config, seed, files[-1] if files else None, report)
 
         agents = fit_and_choose(prepared, config, seed, fit, report)
@@ -82,7 +82,7 @@ def train(
 def _fit(
     setup: TrainingSetup, config: RLFocalConfig, seed: int, file: UnfinishedTraining | None, report: Progress
 ) -> RLFocalAgents:
-    """One seed's agents, before any fallback is considered."""
+    """Trains one seed's agents, before any simpler policy is considered."""
     stream = train_stream(setup.rows, config, setup.questions)
     generator = torch.Generator().manual_seed(seed)
     networks = start_training(setup, config, generator, stream.outputs())
@@ -92,14 +92,14 @@ def _fit(
 
 
 class TrainingSetup(NamedTuple):
-    """What the trainings of all seeds share."""
+    """The data and policies that the trainings of all seeds share."""
 
     dataset: Dataset
-    """The train rows, with the models as given."""
+    """The train rows, with models in alphabetical order."""
     rows: Dataset
-    """The train rows with their models in `order`."""
+    """The train rows, with models in the networks' order."""
     order: Ints
-    """(N,) the positions of the models, among the models as given"""
+    """(N,) the position in `dataset` of each model in the networks' order"""
     questions: Questions | None
     sizes: Sizes
     simple_candidates: SimpleCandidates | None
@@ -108,13 +108,12 @@ class TrainingSetup(NamedTuple):
 
 def prepare(
     train_rows: Dataset, config: PoolConfig, questions: Questions | None = None,
-    selected: SelectedPools | None = None,
+    selection: SelectedPools | None = None,
 ) -> TrainingSetup:  # fmt: skip
-    """Checks train rows, puts their models in an order that does not depend on names, and fits the simple
-    policies.
+    """Checks train rows, orders their models independently of names, and fits the simple policies.
 
-    `questions` is fitted to the rows if it is not given, and `selected` is chosen on them. Raises InputError
-    as `check_train` does.
+    If not given, `questions` is fitted to the rows, and `selection` is chosen on them. Raises InputError as
+    `check_train` does.
     """
     check_train(train_rows)
     order = train_rows.rank_models()
@@ -123,16 +122,16 @@ def prepare(
     sizes, shape = network_sizes(rows, config, questions), config.shape
     simple = None
     if questions is not None and shape.branching and shape.log_linear:
-        simple = fit_simple(rows, config, questions, sizes, selected)
+        simple = fit_simple(rows, config, questions, sizes, selection)
     return TrainingSetup(train_rows, rows, order, questions, sizes, simple)
 
 
 def start_training(
     setup: TrainingSetup, config: PoolConfig, generator: torch.Generator, everyone: Slots
 ) -> Networks:
-    """The networks before they learn, from what all models say.
+    """The networks before they learn, with scales from the outputs of all models.
 
-    Where there are simple policies, networks start from the constant pools and their Fusion.
+    If there are simple policies, the networks start from the constant pools and their Fusion.
     """
     networks = Networks(setup.sizes, config, generator, setup.rows.kind)
     networks.fusion.fit_scales(everyone.distributions, everyone.open, setup.rows, config.log_linear_start)
@@ -144,9 +143,9 @@ def start_training(
 
 @torch.no_grad()
 def _start_fusion(networks: Networks, simple: SimpleCandidates) -> None:
-    """Sets Fusion to the trained one of the pool without a budget, and to its changes within budgets.
+    """Sets Fusion's core to the trained Fusion of the constant pools, without a budget and within budgets.
 
-    Its prior is centred at the start.
+    The core's ridge penalty then pulls to the weights of the start.
     """
     core, policies = networks.fusion.core, simple.policies
     assert core is not None
@@ -170,13 +169,13 @@ def fit_and_choose(
     setup: TrainingSetup,
     config: PoolConfig,
     seed: int,
-    fit: Callable[[TrainingSetup, Progress], Made],
+    fit: Callable[[TrainingSetup, Progress], AgentsT],
     report: Progress,
-) -> Made:
+) -> AgentsT:
     """Fits one seed's agents, and chooses which of their policies decides.
 
-    Learned agents are tried out of fold only where they are ahead even on the documents that they were
-    trained on. A fit that is worse there would never be chosen.
+    Learned agents are tried out of fold only if they are ahead on the documents that they were trained on,
+    because others would not be chosen.
     """
     is_judged = config.has_floor and setup.simple_candidates is not None
     agents = fit(setup, report if not is_judged else lambda done: report(done / 2))
@@ -184,7 +183,7 @@ def fit_and_choose(
     if not is_judged or setup.simple_candidates is None:
         return agents
     simple, names = setup.simple_candidates, (*setup.simple_candidates.names, LEARNED_POLICY)
-    kept: list[Deciding] = [START_POLICY] * len(simple.rewards)
+    deciding: list[PolicyName] = [START_POLICY] * len(simple.rewards)
     if simple.rewards.shape[-1]:
         margin = needed_margin(setup.rows)
         chosen = _choose(
@@ -201,21 +200,20 @@ def fit_and_choose(
         # Within a budget decides what decides without one, or a simpler policy that earned more.
         allowed = names[: names.index(chosen) + 1]
         worth = earned[:, [names.index(name) for name in allowed]].mean(axis=2)
-        kept = [*(allowed[at] for at in worth[:-1].argmax(axis=1)), chosen]
+        deciding = [*(allowed[at] for at in worth[:-1].argmax(axis=1)), chosen]
     report(1.0)
-    return replace(agents, simple_policies=simple.policies._replace(kept=tuple(kept)))
+    return replace(agents, simple_policies=simple.policies._replace(deciding_policies=tuple(deciding)))
 
 
-def _choose(names: Sequence[Deciding], rewards: Floats, margin: float) -> Deciding:
-    """The policy that decides, from the rewards (J, T) of best single, start, constant pool and learned
-    agents.
+def _choose(names: Sequence[PolicyName], rewards: Floats, margin: float) -> PolicyName:
+    """Chooses the policy that decides, by the rewards (J, T) of the policies `names`, from the simplest.
 
-    The start and the best single model are compared by their means. Only comparisons of trained policies
+    The best single model and the start are compared by their means. Only comparisons of trained policies
     with the better of the two use up `CHOICE_LEVEL`.
     """
     base = choose_base(names[0], START_POLICY, rewards[:2])
-    kept = [names.index(base), *range(2, len(names))]
-    return choose_fallback([names[at] for at in kept], rewards[kept], margin)
+    compared = [names.index(base), *range(2, len(names))]
+    return choose_fallback([names[at] for at in compared], rewards[compared], margin)
 
 
 def _reward_out_of_fold(
@@ -223,23 +221,23 @@ def _reward_out_of_fold(
     simple: SimpleCandidates,
     config: PoolConfig,
     seed: int,
-    fit: Callable[[TrainingSetup, Progress], Made],
+    fit: Callable[[TrainingSetup, Progress], AgentsT],
     report: Progress,
     simpler: Floats,
     margin: float,
 ) -> Floats | None:
     """(K, 1, T) the agents' rewards at each place, on documents that they were not trained on.
 
-    None once they cannot be clearly ahead of `simpler`, whose rewards without a budget are (T,). Pool sizes
-    and priors are those of all documents, because choosing them is most of a trial's cost. What that adds to
-    the trained pool's rewards is subtracted from the agents'.
+    None if they cannot become clearly ahead of a policy with the rewards `simpler` (T,) without a budget.
+    Pool sizes and priors were chosen on all documents, because choosing them is most of a trial's cost. What
+    that adds to the trained pool's rewards is subtracted from the agents' rewards.
     """
     given, n_places = setup.dataset, len(simple.rewards)
     earned = np.zeros((n_places, 1, len(given)))
     fold = folds(given, N_TRIALS, seed=seed)
-    favour = simple.as_selected - simple.rewards[:, simple.names.index(CONSTANT_POLICY)]
+    favour = simple.selection_rewards - simple.rewards[:, simple.names.index(CONSTANT_POLICY)]
     for number, (others, out) in enumerate(split_folds(fold)):
-        rest = prepare(given.take(others), config, setup.questions, simple.selected)
+        rest = prepare(given.take(others), config, setup.questions, simple.selection)
         agents = fit(rest, lambda done, number=number: report(0.5 + (number + done) / 2 / N_TRIALS))  # type: ignore[misc]
         agents = replace(agents, models=given.models, order=tuple(rest.order.tolist()))
         for place in range(n_places):
@@ -251,9 +249,9 @@ def _reward_out_of_fold(
 
 
 def _reward_decisions(agents: PoolAgents, documents: Dataset, place: int) -> Floats:
-    """(T,) the rewards of the Decider at a place, within that budget or without one.
+    """(T,) the rewards of the learned agents at a place, within a budget or without one.
 
-    A right answer has a reward of 1, less the penalty for each model asked.
+    A right answer earns 1, less the penalty for each model asked.
     """
     agents = replace(agents, simple_policies=None)
     place = range(len(agents.budgets) + 1)[place]
@@ -266,15 +264,15 @@ def _reward_decisions(agents: PoolAgents, documents: Dataset, place: int) -> Flo
 
 
 def train_each(
-    seeds: Sequence[int], train_seed: Callable[[int, Progress], Made], on_progress: Progress | None
-) -> list[Made]:
-    """Trains the agents of all seeds, on one thread per core: matrix products release Python's lock.
+    seeds: Sequence[int], train_seed: Callable[[int, Progress], AgentsT], on_progress: Progress | None
+) -> list[AgentsT]:
+    """Trains the agents of all seeds, with as many threads as cores.
 
-    When one fails, the others stop at their next report.
+    If the training of one seed fails, the others stop at their next report.
     """
     done, lock, is_over = dict.fromkeys(seeds, 0.0), threading.Lock(), threading.Event()
 
-    def run(seed: int) -> Made:
+    def run(seed: int) -> AgentsT:
         torch.set_num_threads(1)  # holds for this thread only
 
         def report(share: float) -> None:
@@ -297,11 +295,11 @@ def train_each(
 
 def _learn(
     networks: Networks, stream: DocumentStream, config: RLFocalConfig, questions: Questions | None,
-    generator: torch.Generator, kept: UnfinishedTraining | None, on_progress: Progress,
+    generator: torch.Generator, file: UnfinishedTraining | None, on_progress: Progress,
 ) -> tuple[list[Episode], bool]:  # fmt: skip
-    """Runs all phases. Returns the history, and whether `mean_pool` binds at the end."""
+    """Runs all phases of training; returns the history, and whether `mean_pool` limits pools at the end."""
     environment = train_environment(stream, config, 0 if questions is None else len(questions.budgets))
-    history = [] if kept is None else kept.history()
+    history = [] if file is None else file.history()
     phases = {
         "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
     }  # fmt: skip
@@ -309,13 +307,13 @@ def _learn(
     is_limited = False
     for phase, episodes in phases.items():
         learner = Learner(networks, config, phase, questions, stream.n_documents)
-        if kept is not None and history and history[-1].phase == phase:
-            _restore(kept, learner, generator)
+        if file is not None and history and history[-1].phase == phase:
+            _restore(file, learner, generator)
         for episode in range(sum(past.phase == phase for past in history), episodes):
             learner.begin(episode / episodes)
             history.append(run_episode(environment, learner, episode, generator))
-            if kept is not None and (len(history) % EPISODES_PER_SAVE == 0 or len(history) == total):
-                _save(kept, history, learner, generator)
+            if file is not None and (len(history) % EPISODES_PER_SAVE == 0 or len(history) == total):
+                _save(file, history, learner, generator)
             on_progress(len(history) / total)
         if episodes and phase != "fusion":
             is_limited = learner.multiplier.is_binding
@@ -323,18 +321,18 @@ def _learn(
 
 
 def _save(
-    kept: UnfinishedTraining, history: Sequence[Episode], learner: Learner, generator: torch.Generator
+    file: UnfinishedTraining, history: Sequence[Episode], learner: Learner, generator: torch.Generator
 ) -> None:
     """Saves the networks, their optimiser, the multiplier and the random state."""
     networks, optimiser = learner.networks.state_dict(), learner.optimiser.state()
     parts = {"agents": networks, "adam": optimiser, "rest": {"multiplier": learner.multiplier.values}}
     tensors = {f"{part}.{name}": value for part, some in parts.items() for name, value in some.items()}
-    kept.write(tensors | {"generator": generator.get_state()}, {"history": history})
+    file.write(tensors | {"generator": generator.get_state()}, {"history": history})
 
 
-def _restore(kept: UnfinishedTraining, learner: Learner, generator: torch.Generator) -> None:
-    """The inverse of `_save`."""
-    stored = kept.read()
+def _restore(file: UnfinishedTraining, learner: Learner, generator: torch.Generator) -> None:
+    """Restores what `_save` has saved."""
+    stored = file.read()
     assert stored is not None
     tensors = stored[1]
     learner.networks.load_state_dict(select_tensors("agents.", tensors))
@@ -344,10 +342,10 @@ def _restore(kept: UnfinishedTraining, learner: Learner, generator: torch.Genera
 
 
 def finish_agents(
-    agents: type[Made], setup: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
+    agents: type[AgentsT], setup: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
     history: Sequence[Episode], seed: int, is_limited: bool,
-) -> Made:  # fmt: skip
-    """One seed's agents, whose pools keep to `mean_pool`; models are still in the order of the rows."""
+) -> AgentsT:  # fmt: skip
+    """One seed's agents, whose pools keep to `mean_pool`, with models in the order of `setup.rows`."""
     for parameter in networks.parameters():  # the optimiser holds all of them in one vector
         parameter.data, parameter.grad = parameter.data.clone(), None
     rows, questions = setup.rows, setup.questions
@@ -363,16 +361,15 @@ def finish_agents(
 
 @torch.no_grad()
 def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
-    """Lowers all branches alike until pools on the last train questions (T, G) have at most `mean_pool`
-    models on average.
+    """Lowers all branches by one shift until pools have at most `mean_pool` models on average.
 
-    With `is_limited`, also raises them to that mean. The multiplier acts on sampled pools, and a short
-    training can end before it takes effect.
+    The mean is over the last train `questions` (T, G). With `is_limited`, branches are also raised to that
+    mean. The multiplier acts on sampled pools, and a short training can end before it takes effect.
     """
     recent = questions[-_RECENT_DOCUMENTS:]
 
-    def mean_size(lowered: float) -> float:
-        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
+    def mean_size(shift: float) -> float:
+        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - shift, pool))
         return float(pools.sum(axis=1).mean())
 
     if not is_limited and mean_size(0.0) <= agents.config.mean_pool:
@@ -387,15 +384,15 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 @torch.no_grad()
 def end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
-    """The environment's state after the last train documents, where the agents act as they will at test."""
+    """An environment after the last train documents, on which the agents took their likeliest actions."""
     environment = tail_environment(stream, config)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.make_step_function(outputs, is_open, question)
         return lambda t, past_rewards: modal_answer(logits(t, past_rewards))[..., None]
 
-    def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
-        return next_modal_pool(networks.decider(observed), pools)
+    def choose(t: int, observations: Tensor, pools: Tensor) -> Tensor:
+        return next_modal_pool(networks.decider(observations), pools)
 
     environment.rollout(environment.length, choose, fuse)
     return environment

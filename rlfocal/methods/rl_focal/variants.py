@@ -1,4 +1,4 @@
-"""The agents that choose one pool per document, as `rlfocal.methods.variants` trains, keeps and runs them."""
+"""The variants of agents that choose one pool per document: their headers, checkpoints and training."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from rlfocal.methods.fallback import Deciding
+from rlfocal.methods.fallback import PolicyName
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnusableError, select_tensors
 from rlfocal.methods.learning.variant import Variant
@@ -26,21 +27,20 @@ Config = TypeVar("Config", RLFocalConfig, GatedConfig)
 
 
 class PoolHeader(Header, Generic[Config]):
-    """The header of agents that choose one pool per document."""
+    """The header in a checkpoint of agents that choose one pool per document."""
 
     config: Config
     sizes: Sizes
     tasks: tuple[str, ...]
-    """The train tasks that the agents tell apart."""
-    kept: tuple[Deciding, ...] = ()
-    """The policy that decides within each budget, and last without one; empty where only the trained networks
-    can."""
+    """The train tasks that have a question feature."""
+    deciding_policies: tuple[PolicyName, ...] = Field((), alias="kept")
+    """The policy that decides within each budget, and last without one; empty without simple policies."""
     order: tuple[int, ...] = ()
-    """The position among `models` of each model, in the networks' numbering; empty: the same."""
+    """(N,) the position among `models` of each model in the networks' order; empty if both are equal."""
 
 
 def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
-    """Tensors by name. Those of networks have a leading dimension of 1, as in files of all versions."""
+    """The tensors of the agents, by their names in a checkpoint; networks' have a leading dimension of 1."""
     tensors = {f"agents.{name}": value[None] for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
@@ -52,18 +52,20 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
 
 
 def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `to_parts`."""
+    """The agents of this class, from a checkpoint's header and the tensors that `to_parts` returned."""
     with torch.device("meta"):
         networks = Networks(header.sizes, header.config, torch.Generator(), header.kind)
     stored = {name: value.squeeze(0) for name, value in select_tensors("agents.", tensors).items()}
     networks.load_state_dict(stored, assign=True)
     fields, questions = header.fields(), None
-    tasks, kept = fields.pop("tasks"), fields.pop("kept")
+    tasks, deciding = fields.pop("tasks"), fields.pop("deciding_policies")
     if header.config.shape.sees_questions:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**select_tensors("memory.", tensors))
-    simple = SimplePolicies(**select_tensors("floor.", tensors), kept=kept) if kept else None
+    simple = (
+        SimplePolicies(**select_tensors("floor.", tensors), deciding_policies=deciding) if deciding else None
+    )
     if simple is not None and len({part is None for part in simple[3:]}) > 1:
         raise UnusableError("holds only a part of the simple policies")
     return agents(networks=networks, memory=memory, questions=questions, simple_policies=simple, **fields)

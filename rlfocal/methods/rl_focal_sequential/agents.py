@@ -1,4 +1,4 @@
-"""The agents of `rl_focal_sequential`: frozen, online, for a Router, and as files."""
+"""The trained agents of `rl_focal_sequential`: their decisions, a driver for a Router, and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
@@ -15,7 +16,7 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.fallback import Deciding
+from rlfocal.methods.fallback import PolicyName
 from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnfinishedTraining, UnusableError, select_tensors
@@ -25,7 +26,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     QuestionFeatures,
     Scales,
     best_slots,
-    outputs,
+    make_outputs,
     read_question_features,
     real_slots,
     silence,
@@ -37,14 +38,14 @@ from rlfocal.statistics.calibration import apply_temperature
 
 
 class StageFeatures(NamedTuple):
-    """The observation of T documents after one stage of asking."""
+    """Fusion's answers to T documents, and the Decider's decisions, after one stage of asking."""
 
     slots: Ints
     """(T,) Fusion's answered slots; -1 where no slot is open"""
     distribution: Floats
     """(T, C) Fusion's probability of each slot, after temperature scaling"""
     goes_on: Bools
-    """(T,) whether the Decider asks the models of the next stage; never after the last stage"""
+    """(T,) whether the Decider asks the models of the next stage; false after the last stage"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,36 +58,36 @@ class SequentialAgents(TrainedAgents):
     order: tuple[int, ...]
     """Positions of the models, in the order in which they are asked."""
     sizes: tuple[int, ...]
-    """The number of models that have answered at each of the K stages."""
+    """(K,) the number of models that have answered at each stage."""
     scales: Scales
     queries: QueryFeatures
     fusions: tuple[Mixture, ...]
-    """The fusion of the outputs at each of the K stages."""
+    """(K,) the mixture of regressions that fuses outputs at each stage."""
     decider: Floats
     """(K-1, 5) the Decider's weights at each stage but the last"""
     temperature: float
     """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
     train_accuracy: tuple[float, ...]
-    """The train accuracy of each model, in the order of `models`."""
+    """(N,) the train accuracy of each model, in the order of `models`."""
     held_out_accuracy: float
-    """Fusion's out-of-fold accuracy at its best stage, which a stream may expect."""
+    """Fusion's out-of-fold accuracy at its best stage, which a Tracker compares recent accuracy with."""
     penalty: float
     """The cost of asking one model, where a right answer has a reward of 1."""
-    kept: tuple[Deciding, ...]
-    """(K,) by the last stage that may be asked, the policy that decides; empty: always the learned one.
+    deciding_policies: tuple[PolicyName, ...]
+    """(K,) for each last stage that a budget allows, the policy that decides; empty: always the learned one.
 
-    The start or the most accurate model decides where the learned policy was not ahead of it on held-out
+    The start or the most accurate model decides where the learned policy was not ahead of them on held-out
     train documents.
     """
     start: StartingPool | None = None
-    """The best constant pool; None in agents of earlier versions, where it never decides."""
+    """The best constant pool; None in agents of earlier versions, which have no start."""
 
     def starts(self, last: int, down: Bools) -> Bools | None:
         """(N,) the models that the start asks, in asking order; None if the start does not decide.
 
         Stages up to `last` may be asked, and models `down` (N,) are left out.
         """
-        if self.start is None or not self.kept or self.kept[last] != "start":
+        if self.start is None or not self.deciding_policies or self.deciding_policies[last] != "start":
             return None
         members = self.start.members(down[list(self.order)])
         return members if members.any() else None
@@ -94,21 +95,21 @@ class SequentialAgents(TrainedAgents):
     def fuse_start(
         self, documents: Dataset, question_features: QuestionFeatures, members: Bools
     ) -> StageFeatures:
-        """The start's answers to T documents, once its `members` (N,) have answered."""
+        """The start's answers to T documents, after its `members` (N,) have answered."""
         assert self.start is not None
-        seen = outputs(documents, question_features, self.scales, self.order, self.n_slots)
-        distribution = self.start.fuse(seen, members, self.kind)
-        slots = best_slots(distribution, seen, len(members), documents.slots)
+        outputs = make_outputs(documents, question_features, self.scales, self.order, self.n_slots)
+        distribution = self.start.fuse(outputs, members, self.kind)
+        slots = best_slots(distribution, outputs, len(members), documents.slots)
         return StageFeatures(slots, distribution, np.zeros(len(documents), dtype=np.bool_))
 
     def choose_single_model(self, last: int, down: Bools) -> int | None:
-        """The model that decides alone where stages up to `last` may be asked; None: the agents decide.
+        """The position of the model that decides alone, where stages up to `last` may be asked; else None.
 
-        It is the most accurate model, or that of the others if all that may be asked are `down` (N,).
+        It is the most accurate model; if all models of these stages are `down` (N,), the best other model.
         """
         if down[list(self.order[: self.sizes[last]])].all() and not down.all():
             return self._find_most_accurate(down)
-        is_earned = bool(self.kept) and self.kept[last] == "best single"
+        is_earned = bool(self.deciding_policies) and self.deciding_policies[last] == "best single"
         return self.best if is_earned and not down[self.best] else None
 
     @property
@@ -125,11 +126,10 @@ class SequentialAgents(TrainedAgents):
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
-        """Decides on each document alone, stage after stage, until the Decider stops or the next stage
-        exceeds `most` models.
+        """Decides stage after stage, until the Decider stops or the next stage exceeds `most` models.
 
-        With `costs`, a model that `most` no longer pays for is skipped. Agents are as at the end of train.
-        Raises InputError as `decide_online` does.
+        With `costs`, models that `most` no longer pays for are skipped. Raises InputError as `decide_online`
+        does.
         """
         unpaid = None
         if costs is not None:
@@ -143,7 +143,7 @@ class SequentialAgents(TrainedAgents):
         return FusionAttribution(*self._answers(calls), pulls=None)
 
     def _find_unaffordable(self, costs: Floats, most: float) -> Bools:
-        """(N,) the models that are skipped, if models are asked in order as long as `most` pays for them."""
+        """(N,) the models that are skipped if, in asking order, each that `most` still pays for is asked."""
         unpaid = np.ones(len(self.models), dtype=np.bool_)
         for model in self.order[: self.sizes[-1]]:
             if costs[model] <= most:
@@ -153,8 +153,7 @@ class SequentialAgents(TrainedAgents):
     def _answers(
         self, calls: Calls, most: float = np.inf, unpaid: Bools | None = None
     ) -> tuple[Ints, Floats]:
-        """(T,) slots, and (T, C) Fusion's distributions after temperature scaling, at the stage where asking
-        stopped.
+        """(T,) slots, and (T, C) distributions after temperature scaling, at the stage where asking stops.
 
         Asking never stops at a stage that adds a model that is down or `unpaid`, unless it is the last stage.
         """
@@ -197,16 +196,15 @@ class SequentialAgents(TrainedAgents):
     def observe_stage(
         self, stage: int, documents: Dataset, question_features: QuestionFeatures, down: Bools | None = None
     ) -> StageFeatures:
-        """Fusion's answers to T documents after the models of a stage have answered, except those `down`
-        (N,)."""
+        """Fusion's answers to T documents after all models up to a stage but those `down` (N,) answered."""
         size, order = self.sizes[stage], list(self.order)
-        seen = outputs(documents, question_features, self.scales, self.order, self.n_slots)
+        outputs = make_outputs(documents, question_features, self.scales, self.order, self.n_slots)
         if down is not None:
-            seen = silence(seen, down[order])
-        distributions = self.fusions[stage].probabilities(stage_rows(seen, size, self.kind))
+            outputs = silence(outputs, down[order])
+        distributions = self.fusions[stage].probabilities(stage_rows(outputs, size, self.kind))
         sure = real_slots(apply_temperature(distributions, self.temperature), self.kind)
         distributions = real_slots(distributions, self.kind)
-        answers = best_slots(distributions, seen, size, documents.slots)
+        answers = best_slots(distributions, outputs, size, documents.slots)
         going = np.zeros(len(documents), dtype=np.bool_)
         if stage < len(self.decider):
             votes = documents.predictions[:, order[:size]]
@@ -214,10 +212,10 @@ class SequentialAgents(TrainedAgents):
         return StageFeatures(answers, sure, going)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """The frozen agents' answers, or the vote of the models that the labels so far show to be best.
+        """Answers by the frozen agents, or by a vote of the models that labels so far show to be best.
 
-        The vote answers once it has lately been right clearly more often. Only answers of models that were
-        asked are learned from.
+        The vote answers once it has lately been right clearly more often. Models that were not asked about a
+        document teach nothing.
         """
         frozen, tracker = decide(self, documents), self.tracker()
         correct = documents.correct
@@ -238,7 +236,7 @@ class SequentialAgents(TrainedAgents):
         return Decisions(pools, predictions)
 
     def tracker(self) -> Tracker:
-        """The state from which learning from labels starts."""
+        """A new tracker for these agents, before any label."""
         size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)
 
@@ -246,12 +244,12 @@ class SequentialAgents(TrainedAgents):
 class StageDriver:
     """A driver that asks stage after stage.
 
-    A model that is down counts as asked; the next stage replaces it with others.
+    A model that is down counts as asked, and the next stage, if any, is then asked.
     """
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents = agents
-        self._looks: dict[int, StageFeatures] = {}
+        self._stage_features: dict[int, StageFeatures] = {}
         self.begin("", "")
 
     def tracker(self) -> Tracker:
@@ -260,10 +258,10 @@ class StageDriver:
     def begin(self, question: str, task: str) -> None:
         self.forget()
         self._question, self._task = question, task
-        self._about = self._agents.read_question_features(self._agents.document(question, task))
+        self._features = self._agents.read_question_features(self._agents.document(question, task))
 
     def forget(self) -> None:
-        self._looks = {}
+        self._stage_features = {}
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
         if (alone := self._agents.choose_single_model(-1, outputs.is_down)) is not None:
@@ -283,13 +281,13 @@ class StageDriver:
         if not outputs.probs.any():
             return NO_ANSWER
         alone = self._agents.choose_single_model(-1, outputs.is_down)
-        if alone is not None and outputs.asked[alone]:
+        if alone is not None and outputs.is_asked[alone]:
             slot = int(outputs.slots[alone])
             return FusedAnswer(slot, float(outputs.probs[alone, slot])) if slot >= 0 else NO_ANSWER
         members = self._agents.starts(-1, outputs.is_down)
-        if members is not None and outputs.asked[list(self._agents.order)][members].all():
+        if members is not None and outputs.is_asked[list(self._agents.order)][members].all():
             document = self._agents.document(self._question, self._task, outputs)
-            return _fuse_answer(self._agents.fuse_start(document, self._about, members))
+            return _fuse_answer(self._agents.fuse_start(document, self._features, members))
         if stage < 0:  # not even the first was asked
             return FusedAnswer(int(outputs.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
@@ -300,21 +298,21 @@ class StageDriver:
         return _fuse_answer(self._observe_stage(stage, outputs))
 
     def _asks_more(self, stage: int, outputs: QueryOutputs) -> bool:
-        """Whether the Decider asks on after this stage, or this stage added a model that is down."""
+        """Whether the Decider goes on after this stage, or the stage added a model that is down."""
         return bool(
             self._observe_stage(stage, outputs).goes_on[0]
             or outputs.is_down[self._agents.list_added_models(stage)].any()
         )
 
     def _observe_stage(self, stage: int, outputs: QueryOutputs) -> StageFeatures:
-        if stage not in self._looks:
+        if stage not in self._stage_features:
             document = self._agents.document(self._question, self._task, outputs)
-            self._looks[stage] = self._agents.observe_stage(stage, document, self._about)
-        return self._looks[stage]
+            self._stage_features[stage] = self._agents.observe_stage(stage, document, self._features)
+        return self._stage_features[stage]
 
     def _find_stage(self, outputs: QueryOutputs) -> int:
         """The last stage all of whose models were asked; -1 if there is none."""
-        asked = outputs.asked[list(self._agents.order)]
+        asked = outputs.is_asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
         return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1
 
@@ -323,13 +321,13 @@ class StageDriver:
 
 
 def _fuse_answer(features: StageFeatures) -> FusedAnswer:
-    """The answer to the one document of `features`."""
+    """The answer to the only document of `features`."""
     slot = int(features.slots[0])
     return FusedAnswer(slot, float(features.distribution[0, slot])) if slot >= 0 else NO_ANSWER
 
 
 class SequentialHeader(Header):
-    """The header of `rl_focal_sequential`."""
+    """The header in a checkpoint of `rl_focal_sequential`."""
 
     config: SequentialConfig
     n_slots: int
@@ -339,12 +337,12 @@ class SequentialHeader(Header):
     temperature: float
     train_accuracy: tuple[float, ...]
     held_out_accuracy: float
-    kept: tuple[Deciding, ...] = ()
+    deciding_policies: tuple[PolicyName, ...] = Field((), alias="kept")
     start: StartingPool | None = None
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
-    """The tensors of the agents, by the names in a checkpoint."""
+    """The tensors of the agents, by their names in a checkpoint."""
     tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
     tensors |= query_tensors(agents.queries)
     tensors["decider"] = torch.from_numpy(agents.decider)
@@ -354,9 +352,9 @@ def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
 
 
 def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> SequentialAgents:
-    """The inverse of `to_parts`."""
-    if header.start is None and "start" in header.kept:
-        raise UnusableError("says that the start decides, and holds none")
+    """The agents, from a checkpoint's header and the tensors that `to_parts` returned."""
+    if header.start is None and "start" in header.deciding_policies:
+        raise UnusableError("says that the start decides, but has no starting pool")
     stages = range(len(header.sizes))
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in select_tensors("scales.", tensors).items()}),
@@ -368,7 +366,7 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
 
 
 def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
-    """The weights and shares of a mixture of regressions as tensors, by name."""
+    """The weights and shares of a mixture of regressions as tensors, whose names begin with `prefix`."""
     tensors = {"shared": weights.shared, "bias": weights.bias, "own": weights.own}
     return {
         f"{prefix}{name}": value for name, value in (tensors | {"shares": torch.from_numpy(shares)}).items()
@@ -376,30 +374,30 @@ def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Ten
 
 
 def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, Floats]:
-    """The inverse of `name_mixture`."""
+    """The weights and shares, from the tensors that `name_mixture` returned."""
     own = select_tensors(prefix, tensors)
     return Weights(own["shared"], own["bias"], own["own"]), own["shares"].numpy()
 
 
 def write_stages(
-    unfinished: UnfinishedTraining, order: Order, recipes: Sequence[Ridges], stages: Sequence[Stage]
+    file: UnfinishedTraining, order: Order, recipes: Sequence[Ridges], stages: Sequence[Stage]
 ) -> None:
-    """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
+    """Writes the finished stages, the asking order, and the recipes that all stages mix."""
     tensors: dict[str, Tensor] = {}
     for number, stage in enumerate(stages):
         tensors |= name_mixture(f"{number}.", stage.weights, stage.shares)
         tensors[f"{number}.out_of_fold"] = torch.from_numpy(stage.out_of_fold)
-    unfinished.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
+    file.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
 
 
 def read_stages(
-    unfinished: UnfinishedTraining, order: Order, recipes: tuple[Ridges, ...]
+    file: UnfinishedTraining, order: Order, recipes: tuple[Ridges, ...]
 ) -> tuple[tuple[Ridges, ...], list[Stage]]:
-    """The mixed recipes and the stages that `write_stages` wrote.
+    """The recipes and the stages that `write_stages` wrote.
 
-    There are no stages if nothing was written, or if prices changed the asking order.
+    There are no stages if nothing was written, or if the asking order has changed since, with prices.
     """
-    stored = unfinished.read()
+    stored = file.read()
     if stored is None or stored[0]["order"] != list(order):
         return recipes, []
     about, tensors = stored

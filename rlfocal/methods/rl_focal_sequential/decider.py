@@ -1,4 +1,4 @@
-"""The sequential Decider: the order in which models are asked, and after each stage whether to ask on.
+"""The sequential Decider: the order in which models are asked, and after each stage whether to go on.
 
 The rewards of all actions are known on train. So the value function is fitted by regression from the last
 stage back to the first (fitted Q-iteration), without sampling.
@@ -19,7 +19,12 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import least_enough
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.observations import QuestionFeatures, fit_scales, outputs, stage_rows
+from rlfocal.methods.rl_focal_sequential.observations import (
+    QuestionFeatures,
+    fit_scales,
+    make_outputs,
+    stage_rows,
+)
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     MIN_PROBABILITY,
     Priors,
@@ -33,44 +38,45 @@ _DECIDER_RIDGE = 10.0
 
 
 class StageView(NamedTuple):
-    """The Decider's view of T documents after one stage."""
+    """The Decider's observation of T documents after one stage, with the costs so far."""
 
     features: Floats
-    """(T, 5) a constant, Fusion's confidence and the models' agreement, as `view` makes them"""
+    """(T, 5) a constant, Fusion's confidence and the models' agreement, as `view` computes them"""
     size: int
     """The number of models asked so far."""
-    paid: float = 0.0
+    cost: float = 0.0
     """The penalty of prices and rounds so far, where a right answer has a reward of 1."""
-    least: float = 0.0
+    abstention_reward: float = 0.0
     """The reward of an abstention, where a right answer has a reward of 1; 0 where nobody abstains."""
 
     @property
     def expected_reward(self) -> Floats:
-        """(T,) the expected reward of stopping here: Fusion's out-of-fold probability of being right, or that
-        of an abstention.
+        """(T,) the expected reward of stopping here, without costs.
 
-        Whether the answer was right says the same with more noise: with that as the reward, half a point was
-        lost on train.
+        It is Fusion's out-of-fold probability of being right, or the reward of an abstention if that is
+        higher. The outcome itself as the reward is noisier, and lost half a point on train.
         """
-        return np.maximum(self.features[:, 1], self.least)
+        return np.maximum(self.features[:, 1], self.abstention_reward)
 
     def outcome(self, right: Bools) -> Floats:
-        """(T,) the reward of stopping here, from whether the answers were `right` (T,)."""
-        return outcome(right, self.features[:, 1], self.least)
+        """(T,) the reward of stopping here, without costs, from whether answers were `right` (T,)."""
+        return outcome(right, self.features[:, 1], self.abstention_reward)
 
     def stop_reward(self, penalty: float) -> Floats:
         """(T,) the expected reward of stopping here, at `penalty` per model asked."""
-        return self.expected_reward - penalty * self.size - self.paid
+        return self.expected_reward - penalty * self.size - self.cost
 
 
 def outcome(right: Bools, probability: Floats, least: float) -> Floats:
-    """(T,) rewards: 1 for a right answer, 0 for a wrong one, and `least` for answers less probable than that,
-    which are abstentions."""
+    """(T,) rewards: 1 for a right answer, 0 for a wrong one, `least` for an abstention.
+
+    Answers of a `probability` below `least` are abstentions.
+    """
     return np.where(probability < least, least, right)
 
 
 def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Floats:
-    """(T, 5) the Decider's observation from Fusion's distribution (T, C) and its `answers` (T,).
+    """(T, 5) the Decider's observation, from Fusion's distribution (T, C) and answers (T,).
 
     It is a constant, the top probability, its lead over the second, the entropy, and the agreement. The
     entropy is a share of its maximum over `n_slots` slots. The agreement is the share of the asked models'
@@ -91,10 +97,9 @@ def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Flo
 
 
 def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
-    """(K-1, 5) weights of the value of asking on less that of stopping, at each stage but the last.
+    """(K-1, 5) weights of the value of going on minus that of stopping, at each stage but the last.
 
-    The reward is 1 for a right answer, or that of an abstention, minus `penalty` per model asked and the cost
-    of prices and rounds.
+    The value is the expected reward, minus `penalty` per model asked and the cost of prices and rounds.
     """
     value = stages[-1].stop_reward(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
@@ -109,12 +114,12 @@ def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
 
 
 def asks_more(weights: Floats, features: Floats) -> Bools:
-    """(T,) whether the next models are asked, by the weights (5,) of this stage."""
+    """(T,) whether the Decider goes on, by features (T, 5) and the weights (5,) of a stage."""
     return features @ weights > 0
 
 
 def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
-    """(T,) the stage at which each document is answered."""
+    """(T,) the stage of each document's answer, by weights (K-1, 5) and features (T, 5) of all stages."""
     n = len(features[0])
     stage = np.full(n, len(features) - 1)
     for number in range(len(features) - 2, -1, -1):
@@ -123,20 +128,19 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
 
 
 def fit_within(
-    stages: Sequence[StageView], deployed: Sequence[Floats], mean_pool: float, least_penalty: float
+    stages: Sequence[StageView], final_features: Sequence[Floats], mean_pool: float, least_penalty: float
 ) -> tuple[Floats, float]:
-    """The Decider's weights and the penalty per model: the smallest one at which train asks at most
-    `mean_pool` models on average.
+    """The Decider's weights at the smallest penalty that asks at most `mean_pool` models, and that penalty.
 
-    Penalties are tried from `least_penalty` up. The limit holds both for out-of-fold Fusion, as in `stages`,
-    and for the final Fusion, whose features (T, 5) at each stage are `deployed`. Where few outputs are
-    possible, a tiny difference moves many documents.
+    The penalty per model is `least_penalty` or more, and the mean is over train. The limit holds both for
+    out-of-fold Fusion, as in `stages`, and for the final Fusion, with `final_features` (T, 5) at each stage.
+    If outputs have few distinct values, the two may differ on many documents.
     """
     features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
 
     def fit_at(penalty: float) -> tuple[Floats, float]:
         weights = fit_decider(stages, penalty)
-        return weights, max(float(sizes[stop_stages(weights, f)].mean()) for f in (features, deployed))
+        return weights, max(float(sizes[stop_stages(weights, f)].mean()) for f in (features, final_features))
 
     weights, mean = fit_at(least_penalty)
     if mean <= mean_pool:
@@ -146,33 +150,36 @@ def fit_within(
 
 
 class Ledger(NamedTuple):
-    """The data that a Decider is fitted on, stage after stage."""
+    """The data that a Decider is fitted to, with an item for each stage."""
 
     views: list[StageView]
-    deployed: list[Floats]
+    final_features: list[Floats]
 
-    def select_stages(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
-        """The ledger of some of the stages; `paid` is the cost of prices and rounds at each of them."""
-        views = [self.views[number]._replace(paid=cost) for number, cost in zip(stages, paid, strict=True)]
-        return Ledger(views, [self.deployed[number] for number in stages])
+    def select_stages(self, stages: Sequence[int], costs: Sequence[float]) -> Ledger:
+        """The ledger of some of the stages; `costs`: the penalty of prices and rounds at each of these."""
+        views = [self.views[number]._replace(cost=cost) for number, cost in zip(stages, costs, strict=True)]
+        return Ledger(views, [self.final_features[number] for number in stages])
 
     def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
         """The Decider's weights, and the penalty per model."""
-        return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
+        return fit_within(
+            self.views, self.final_features, config.budget(n_models), config.size_penalty / n_models
+        )
 
     def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
-        """(K, T) the reward if stages up to each may be asked, at `penalty` per model asked.
+        """(K, T) the reward on each document if only stages up to each one may be asked.
 
-        `right` (K, T) says whether out-of-fold Fusion was right, and `weights` are the Decider's.
+        `right` (K, T): whether out-of-fold Fusion was right. `weights`: the Decider's. `penalty`: per model
+        asked.
         """
         earned = np.stack([view.outcome(is_right) for view, is_right in zip(self.views, right, strict=True)])
-        costs = np.array([penalty * view.size + view.paid for view in self.views])
+        costs = np.array([penalty * view.size + view.cost for view in self.views])
         stop = stop_stages(weights, [view.features for view in self.views])
         up_to = np.minimum(stop, np.arange(len(right))[:, None])
         return np.asarray(np.take_along_axis(earned, up_to, axis=0) - costs[up_to])
 
     def mean_reward(self, config: SequentialConfig, n_models: int) -> float:
-        """The mean reward of a train document where the Decider stops, by out-of-fold Fusion."""
+        """The mean expected reward of a train document at the stage where the Decider stops."""
         stop = stop_stages(self.decider(config, n_models)[0], [view.features for view in self.views])
         earned = np.stack([view.stop_reward(config.size_penalty / n_models) for view in self.views])
         return float(earned[stop, np.arange(len(stop))].mean())
@@ -181,33 +188,33 @@ class Ledger(NamedTuple):
 def worthwhile_stages(
     ledger: Ledger,
     sizes: Sequence[int],
-    paid: Callable[[Sequence[int]], list[float]],
+    list_costs: Callable[[Sequence[int]], list[float]],
     config: SequentialConfig,
     n_models: int,
 ) -> list[int]:
-    """The stages that are worth a round of their own: stages are left out one by one while that pays.
+    """The positions of the stages that are worth a round; others are left out one by one while that pays.
 
-    `paid` maps stages' sizes to the cost of prices and rounds by each. All stages are kept where rounds are
-    free, because one more stage never hurts. The first stage never exceeds the mean pool.
+    `list_costs` maps stages' sizes to the penalty of prices and rounds at each. If rounds are free, no stage
+    is left out, because one more stage never hurts. The first stage never exceeds the mean pool.
     """
-    kept = list(range(len(sizes)))
+    chosen = list(range(len(sizes)))
     if not config.round_penalty:
-        return kept
+        return chosen
 
     def reward_stages(stages: Sequence[int]) -> float:
-        costs = paid([sizes[number] for number in stages])
+        costs = list_costs([sizes[number] for number in stages])
         return ledger.select_stages(stages, costs).mean_reward(config, n_models)
 
-    best = reward_stages(kept)
-    while len(kept) > 1:
-        fewer = [[*kept[:number], *kept[number + 1 :]] for number in range(len(kept))]
+    best = reward_stages(chosen)
+    while len(chosen) > 1:
+        fewer = [[*chosen[:number], *chosen[number + 1 :]] for number in range(len(chosen))]
         worth = [
             reward_stages(tried) if sizes[tried[0]] <= config.budget(n_models) else -np.inf for tried in fewer
         ]
         if max(worth) <= best:
             break
-        best, kept = max(worth), fewer[int(np.argmax(worth))]
-    return kept
+        best, chosen = max(worth), fewer[int(np.argmax(worth))]
+    return chosen
 
 
 # ---- in which order and stages the models are asked, and what a stage costs
@@ -217,12 +224,14 @@ Order = tuple[int, ...]
 """Positions of the models, in the order in which they are asked."""
 
 _COPY_ERROR_OVERLAP = 0.75
-"""A copy makes the same errors on more than this share of the documents where either model errs; unrelated
-LLMs on 0.4."""
+"""The share of the documents where either of two models errs above which equal errors show a copy.
+
+Unrelated LLMs make equal errors on 0.4 of these documents.
+"""
 _MIN_SHARED_ERRORS = 2
-"""Added to the number of errors, so that a few shared errors do not make a copy."""
+"""A constant in the number of errors, so that a few shared errors do not show a copy."""
 _MAX_WEIGHED_MODELS = 20
-"""The most models, by accuracy, that are ordered by their gain."""
+"""The number of the most accurate models that are ordered by what they add to each other."""
 _N_FOLDS = 5
 _FIT_TOLERANCE = 0.5
 _MAX_STARTS = 4
@@ -230,10 +239,10 @@ _MAX_STARTS = 4
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | None = None) -> Order:
-    """The asking order: by falling train accuracy, ties by `rank_models`.
+    """The asking order: models by falling train accuracy, as `rank_models` sorts them.
 
     With choices, the best models after the first are ordered by what each adds to those before it. Copies of
-    another model come last. `places`: only so many first places are needed, and later ones go by accuracy.
+    another model come last. `places`: the number of first places that are needed; later ones go by accuracy.
     """
     firsts: list[int] = []
     copies: list[int] = []
@@ -251,16 +260,16 @@ def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | No
 def order_by_gain(
     rows: Dataset, models: Sequence[int], config: SequentialConfig, places: int | None = None
 ) -> list[int]:
-    """`models` by greedy forward selection after the first of them, the only one that most documents ask.
+    """`models` by greedy forward selection after the first of them, which most documents ask alone.
 
-    The ensemble of the next model and those before it is log-linear. It gives held-out labels the highest
-    log-likelihood, or one within a standard error of it; of several such models, the first is next.
-    Otherwise the choice of folds would decide. Once `places` are filled, the other models follow as given.
+    The next model is the first whose log-linear ensemble with those before it has the highest held-out
+    log-likelihood, or one within a standard error of it. Without that margin, the choice of folds would
+    decide. After `places` models, the others follow as given.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
-    seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
-    of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
+    outputs = make_outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
+    of_slots = stage_rows(outputs._replace(own=outputs.own[..., :0]), len(rows.models), rows.kind)
     part = torch.from_numpy(folds(rows, _N_FOLDS))
     while len(ahead) > 1 and (places is None or len(order) < places):
         teams = [[*order, model] for model in ahead]
@@ -274,8 +283,10 @@ def order_by_gain(
 def _score_held_out(
     rows: RegressionRows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float
 ) -> Tensor:
-    """(B, T) the out-of-fold log-likelihood of each document's label by the log-linear ensemble of each of B
-    teams."""
+    """(B, T) the out-of-fold log-likelihood of labels by the log-linear ensemble of each of B teams.
+
+    `part` (T,): the fold of each document.
+    """
     n_teams, n_folds = len(teams), int(part.max()) + 1
     deviations = rows.shared.new_zeros((n_teams, rows.shared.shape[2]))
     for number, team in enumerate(teams):
@@ -284,7 +295,7 @@ def _score_held_out(
         rows,
         (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype).repeat_interleave(n_teams, 0),
         Priors(deviations.repeat(n_folds, 1), rows.shared.new_zeros((n_teams * n_folds, rows.own.shape[1]))),
-        biased=False,
+        has_biases=False,
         tolerance=_FIT_TOLERANCE,
     )
     scores = rows.shared.new_zeros((n_teams, len(part)))
@@ -298,20 +309,20 @@ def _score_held_out(
     return scores
 
 
-def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
-    """Whether the model answers like one of the others, errors included, as a quantised version does."""
-    own, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
+def _copies_one_of(train_rows: Dataset, model: int, other_models: Sequence[int]) -> bool:
+    """Whether the model answers and errs like one of the other models, as a quantised version does."""
+    own, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, other_models]
     err = (own != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
     shared = (err & (own == theirs)).sum(axis=0) / (err.sum(axis=0) + _MIN_SHARED_ERRORS)
-    same = (train_rows.probs[:, [model]] == train_rows.probs[:, others]).all(axis=(0, 2))
+    same = (train_rows.probs[:, [model]] == train_rows.probs[:, other_models]).all(axis=(0, 2))
     return bool((same | (shared > _COPY_ERROR_OVERLAP)).any())
 
 
 def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Iterator[Order]:
-    """Yields orders that may be worth their price; the first is the one without regard to prices.
+    """Yields asking orders that may be worth their price; the first ignores prices.
 
-    The others follow the front of models that are right more often than every cheaper one, from one of its
-    members to the dearest. The rest follow as without prices. `shares` (N,) are shares of all prices.
+    The others begin with models that are more accurate than every cheaper one, from one of these to the
+    dearest. Other models follow as without prices. `shares` (N,): each model's share of all prices.
     """
     plain = asking_order(train_rows, config)
     yield plain
@@ -329,9 +340,9 @@ def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats)
 
 
 def price_shares(train_rows: Dataset, config: SequentialConfig) -> Floats:
-    """(N,) each model's share of the cost of asking all models; zeros where prices do not count or are 0.
+    """(N,) each model's share of the cost of asking all models; zeros if prices do not count or are all 0.
 
-    Raises InputError if they count and one is unknown.
+    Raises InputError if prices count and one is unknown.
     """
     if not config.price_penalty:
         return np.zeros(len(train_rows.models))
@@ -345,20 +356,23 @@ def price_shares(train_rows: Dataset, config: SequentialConfig) -> Floats:
     return np.asarray(prices / max(prices.sum(), np.finfo(np.float64).tiny))
 
 
-def paid_by_stage(
+def list_stage_costs(
     order: Order, sizes: Sequence[int], shares: Floats, config: SequentialConfig
 ) -> list[float]:
-    """The penalty of prices and rounds once each stage has answered, where a right answer has a reward of 1.
+    """The penalty of prices and rounds after each stage, where a right answer has a reward of 1.
 
-    A model costs `price_penalty` times its share of all prices, `shares` (N,). Each stage is one round.
+    `sizes`: the number of models that each stage has asked. A model costs `price_penalty` times its share of
+    all prices, `shares` (N,). Each stage is one round.
     """
     money = config.price_penalty * np.cumsum(shares[list(order)])
     return [float(money[size - 1]) + config.round_penalty * number for number, size in enumerate(sizes, 1)]
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: each about 1.5 times the one before, up to four times
-    `mean_pool`."""
+    """(K,) the number of models that have answered at each stage, up to four times `mean_pool`.
+
+    Each is about 1.5 times the one before.
+    """
     most = min(n_models, max(int(4 * mean_pool), 2))
     sizes = [1]
     while sizes[-1] < most:

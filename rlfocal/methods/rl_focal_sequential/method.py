@@ -1,4 +1,4 @@
-"""The method `rl_focal_sequential`, as the register has it. No torch."""
+"""Registers `rl_focal_sequential`, without an import of torch."""
 
 from __future__ import annotations
 

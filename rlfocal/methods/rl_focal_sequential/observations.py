@@ -1,4 +1,4 @@
-"""Fusion's view of the answers of the first models in asking order, as rows of a regression."""
+"""The outputs of the first models in asking order as rows of Fusion's regressions."""
 
 from __future__ import annotations
 
@@ -17,38 +17,37 @@ from rlfocal.methods.rl_focal_sequential.config import Ridges
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows
 
 TIE_TOLERANCE = 1e-9
-"""Sums that differ by less than this are ties, because the order of summation may differ."""
+"""The difference below which two sums count as equal, because the order of summation may differ."""
 
 
 class Scales(NamedTuple):
-    """Location and scale of the models' outputs on train, by which every feature gets deviation 1."""
+    """The means and deviations of the models' outputs on train, by which outputs are standardised."""
 
     shared: Floats
-    """(N,) the deviation of each model's centred log-probs"""
+    """(N,) the standard deviation of each model's centred log-probs over all slots"""
     mean: Floats
-    """(N, C) the mean of each model's centred log-prob for a slot"""
+    """(N, C) the mean of each model's centred log-prob for each slot"""
     own: Floats
-    """(N, C) 1 / the deviation of each model's output for a slot; 0 where it never varies"""
+    """(N, C) 1 / the standard deviation of each model's centred log-prob for each slot; 0 if that is 0"""
 
 
 class QuestionFeatures(NamedTuple):
     """Features of T questions that are known before any model is asked; (T, 0) for free answers."""
 
     context: Floats
-    """(T, 13 + B + D) the question's surface features, curves over them, and words"""
+    """(T, 13 + B + D) the question's surface features, Nyström features of these, and words"""
     gates: Floats
-    """(T, K) the features that shift the models' weights: the question's words along the first K
-    directions"""
+    """(T, K) the question's words along the first K directions, which shift the models' weights"""
 
 
 class Outputs(NamedTuple):
-    """The models' answers to T documents, in asking order and on the scale of train."""
+    """The models' outputs for T documents, in asking order and standardised on train."""
 
     shared: Floats
-    """(T, N, C) log-probs, centred over the open slots and divided by their deviation; for free answers,
-    shares of samples"""
+    """(T, N, C) log-probs, centred over the open slots and scaled for each model; for free answers, shares of
+    samples"""
     own: Floats
-    """(T, N, C) log-probs, standardised for each slot; (T, N, 0) for free answers"""
+    """(T, N, C) log-probs, standardised for each model and slot; (T, N, 0) for free answers"""
     has_answer: Bools
     """(T, N, C) whether the slot exists; for free answers, whether the model itself gave it"""
     votes: Floats
@@ -59,7 +58,7 @@ class Outputs(NamedTuple):
 
 
 def fit_scales(train: Dataset) -> Scales:
-    """The scales of train's outputs, fitted without labels."""
+    """The scales of the models' outputs on train, which do not depend on labels."""
     if train.kind == "answers":
         n_models = len(train.models)
         return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
@@ -75,7 +74,7 @@ def fit_scales(train: Dataset) -> Scales:
 
 
 def read_question_features(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeatures:
-    """The questions' features as Fusion sees them; empty for free answers."""
+    """The features of the documents' questions; empty for free answers."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
         return QuestionFeatures(nothing, nothing)
@@ -84,15 +83,14 @@ def read_question_features(documents: Dataset | Calls, queries: QueryFeatures) -
     return QuestionFeatures(np.hstack([surface, queries.curves(surface), words]), queries.gates(words))
 
 
-def outputs(
+def make_outputs(
     documents: Dataset,
     question_features: QuestionFeatures,
     scales: Scales,
     order: Sequence[int],
     n_slots: int,
 ) -> Outputs:
-    """The outputs of models as Fusion sees them, in asking order; slots beyond `n_slots` are never
-    answered."""
+    """The outputs of all models, in asking order and standardised; slots beyond `n_slots` are left out."""
     asked = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, asked]
@@ -111,34 +109,34 @@ def outputs(
     return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, question_features)
 
 
-def silence(seen: Outputs, silent: Bools) -> Outputs:
-    """The same outputs, without an answer or vote of these models (N,), in asking order."""
+def silence(outputs: Outputs, silent: Bools) -> Outputs:
+    """The outputs without those of the models that `silent` (N,), in asking order, marks."""
     heard = ~silent[:, None]
-    votes = seen.votes * heard[: seen.votes.shape[1]]
-    return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
+    votes = outputs.votes * heard[: outputs.votes.shape[1]]
+    return outputs._replace(shared=outputs.shared * heard, own=outputs.own * heard, votes=votes)
 
 
-def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
-    """The features that Fusion has after the first `size` models of the order.
+def stage_rows(outputs: Outputs, size: int, kind: Kind) -> RegressionRows:
+    """The rows of Fusion's regressions after the first `size` models of the order.
 
-    Each model's log-probs come first, then its votes, then its log-probs times each gate. The weights on the
-    latter are what a gate adds to the model's weight. For free answers, one more slot stands for "no asked
-    model is right": without it, an answer that all agree on would be certain.
+    Shared features are the models' log-probs, their votes, and their log-probs times each gate. For free
+    answers, one more slot stands for "no asked model is right". Without it, an answer on which all agree
+    would be certain.
     """
     asked = slice(0, size)
-    n_documents, n_slots = len(seen.labels), seen.has_answer.shape[2]
-    shared = seen.shared[:, asked].transpose(0, 2, 1)
-    gated = shared[..., None, :] * seen.question_features.gates[:, None, :, None]  # (T, C, K, m)
+    n_documents, n_slots = len(outputs.labels), outputs.has_answer.shape[2]
+    shared = outputs.shared[:, asked].transpose(0, 2, 1)
+    gated = shared[..., None, :] * outputs.question_features.gates[:, None, :, None]  # (T, C, K, m)
     shared = np.concatenate(
         [
             shared,
-            seen.votes[:, asked].transpose(0, 2, 1),
-            gated.reshape(*shared.shape[:2], size * seen.question_features.gates.shape[1]),
+            outputs.votes[:, asked].transpose(0, 2, 1),
+            gated.reshape(*shared.shape[:2], size * outputs.question_features.gates.shape[1]),
         ],
         axis=2,
     )
-    exists = seen.has_answer[:, asked].any(axis=1)
-    labels = np.where(seen.labels < n_slots, seen.labels, -1)
+    exists = outputs.has_answer[:, asked].any(axis=1)
+    labels = np.where(outputs.labels < n_slots, outputs.labels, -1)
     if kind == "answers":
         shared = np.pad(shared, ((0, 0), (0, 1), (0, 1)))
         shared[:, -1, -1] = 1.0
@@ -148,7 +146,7 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
     return RegressionRows(
         torch.from_numpy(np.ascontiguousarray(shared)),
         torch.from_numpy(
-            np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.question_features.context])
+            np.hstack([outputs.own[:, asked].reshape(n_documents, -1), outputs.question_features.context])
         ),
         torch.from_numpy(exists),
         torch.from_numpy(labels),
@@ -160,40 +158,39 @@ def real_slots(probabilities: Floats, kind: Kind) -> Floats:
     return probabilities if kind == "choices" else probabilities[..., :-1]
 
 
-def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Ints:
-    """(T,) the likeliest slot; -1 where none is open.
+def best_slots(probabilities: Floats, outputs: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Ints:
+    """(T,) the likeliest slot by probabilities (T, C); -1 where none is open.
 
-    A tie goes to the slot to which the first model asked gives more, then the second and so on. The last tie
-    goes to the alphabetically first answer, because the order of a dataset's answers depends on models not
-    asked.
+    A tie goes to the slot to which the first model asked gives more, then the second and so on. Any tie left
+    goes to the alphabetically first of `texts`, or the first choice.
     """
     best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE_TOLERANCE) & (probabilities > 0)
     slots = best.argmax(axis=1)
     for row in np.flatnonzero(best.sum(axis=1) > 1):
         tied = np.flatnonzero(best[row])
-        for given in seen.shared[row, :size]:
+        for given in outputs.shared[row, :size]:
             tied = tied[given[tied] >= given[tied].max() - TIE_TOLERANCE]
         slots[row] = min(tied, key=lambda slot: texts[row][slot]) if texts else tied[0]
     return np.where(probabilities.any(axis=1), slots, -1)
 
 
 def recipe_priors(
-    recipes: Sequence[Ridges], size: int, seen: Outputs, queries: QueryFeatures, shared_ridge: float
+    recipes: Sequence[Ridges], size: int, outputs: Outputs, queries: QueryFeatures, shared_ridge: float
 ) -> Priors:
-    """The priors of R recipes for the weights on the features of `stage_rows`, in the same order."""
-    is_free = not seen.own.shape[2]  # of free answers there is one weight per model, and one for "nobody"
+    """The priors of R recipes for the weights on the features of `stage_rows`, in the features' order."""
+    is_free = not outputs.own.shape[2]  # of free answers there is one weight per model, and one for "nobody"
     shared = {"shared": size + is_free}
     own: dict[str, int] = {}
     if not is_free:
-        shared |= {"votes": size, "gates": size * seen.question_features.gates.shape[1]}
-        own = {"outputs": size * seen.own.shape[2], "surface": N_SURFACE}
+        shared |= {"votes": size, "gates": size * outputs.question_features.gates.shape[1]}
+        own = {"outputs": size * outputs.own.shape[2], "surface": N_SURFACE}
         own |= {"curves": queries.bends.shape[1], "words": queries.directions.shape[1]}
     ridges = [recipe._replace(shared=recipe.shared * shared_ridge)._asdict() for recipe in recipes]
     return Priors(_make_deviations(shared, ridges), _make_deviations(own, ridges))
 
 
 def _make_deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]]) -> Tensor:
-    """(R, F) 1 / sqrt(ridge), repeated for the features of each part; 0 for a part that is left out."""
+    """(R, F) 1 / sqrt(ridge) for each feature, from the `widths` of its parts; 0 for a ridge of 0."""
     counts = torch.tensor([*widths.values()], dtype=torch.int64)
     rows = [[recipe[part] ** -0.5 if recipe[part] else 0.0 for part in widths] for recipe in recipes]
     return torch.tensor(rows, dtype=torch.float64).repeat_interleave(counts, 1)
@@ -210,7 +207,7 @@ def _resize(logprobs: Floats, n_slots: int) -> Floats:
 
 
 def _centre(logprobs: Floats, exists: Bools) -> Floats:
-    """Log-probs, no smaller than -50, minus their mean over the open slots; 0 for closed slots."""
+    """(T, N, C) log-probs, at least -50, minus their mean over existing slots; 0 for other slots."""
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
     return np.where(exists[:, None], values - mean, 0.0)

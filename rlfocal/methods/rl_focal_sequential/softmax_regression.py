@@ -15,16 +15,18 @@ from torch import Tensor
 from rlfocal.base.arrays import Floats, Ints
 
 MIN_PROBABILITY = 1e-6
-"""Lower probabilities are raised to this value before logarithms are taken."""
+"""The value to which lower probabilities are raised before logarithms are taken."""
 _BIAS_RIDGE = 10.0
 """The ridge penalty of biases: the best of 0.01, 3, 10 and 30 on held-out train rows of BIG-Bench Hard."""
 _MIN_THREADED_SIZE = 100_000
-"""From this array size on, arithmetic takes longer than its call overhead."""
+"""The size of arrays, in numbers, from which arithmetic takes longer than the overhead of a call."""
 _BLOCK_ROWS = 16_384
-"""Rows whose losses are computed at once: arrays of more rows leave the processor's caches. From here on the
-tolerance grows with the rows, so that the number of steps, and the precision of weights, stay."""
+"""The most rows whose losses are computed at once, because larger arrays leave the processor's caches.
+
+The tolerance of fits grows with the rows beyond, so that the number of steps stays the same.
+"""
 _MEAN_CURVATURE = 0.1
-"""About p (1 - p) on average: the curvature that a row adds to the Hessian."""
+"""The curvature p (1 - p) that a row adds to the Hessian, about its mean."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class RegressionRows:
     """Features of T documents with C slots."""
 
     shared: Tensor
-    """(T, C, G) features of each slot; one weight each, shared by all slots"""
+    """(T, C, G) features of each slot, each with one weight that all slots share"""
     own: Tensor
-    """(T, F) features of the document; one weight per slot"""
+    """(T, F) features of the document, each with one weight per slot"""
     open: Tensor
     """(T, C) whether the slot exists"""
     labels: Tensor
@@ -47,17 +49,20 @@ class RegressionRows:
 
 @dataclass(frozen=True)
 class Priors:
-    """Standard deviations of the weights' Gaussian priors: d is a ridge of 1 / d², 0 holds a weight at 0."""
+    """The Gaussian priors of the weights of B regressions, by their standard deviations.
+
+    A deviation d is a ridge of 1 / d²; at 0 the weight is 0.
+    """
 
     shared: Tensor
-    """(B, G) deviations of the weights that slots share"""
+    """(B, G) the deviations of the weights that slots share"""
     own: Tensor
-    """(B, F) deviations of the weights of each slot"""
+    """(B, F) the deviations of the weights that each slot has"""
     bias: Tensor | None = None
     """(B,) ridge penalties on the biases; None: _BIAS_RIDGE"""
 
     def select(self, index: Tensor) -> Priors:
-        """The priors of some of the regressions."""
+        """The priors of the regressions at these positions."""
         return Priors(self.shared[index], self.own[index], None if self.bias is None else self.bias[index])
 
 
@@ -68,9 +73,9 @@ class Weights:
     shared: Tensor
     """(B, G) the weights that slots share, a"""
     bias: Tensor
-    """(B, C) b, the biases; (B, 1), zeros, where slots have no meaning of their own"""
+    """(B, C) b, the biases; (B, 1) zeros for regressions without biases"""
     own: Tensor
-    """(B, F, C) W, the weights of each slot; (B, 0, 1) where slots have no meaning of their own"""
+    """(B, F, C) W, the weights of each slot; (B, 0, 1) for regressions without biases"""
 
     def probabilities(self, rows: RegressionRows, offset: Tensor | None = None) -> Tensor:
         """(B, T, C) distributions over the open slots, from logits to which `offset` (B, T, C) is added.
@@ -83,7 +88,7 @@ class Weights:
         return torch.softmax(logits.masked_fill(~rows.open, -torch.inf), -1).nan_to_num(0.0)
 
     def select(self, index: slice) -> Weights:
-        """The weights of some of the regressions."""
+        """The weights of the regressions in this slice."""
         return Weights(self.shared[index], self.bias[index], self.own[index])
 
 
@@ -102,23 +107,20 @@ class Mixture:
 
 
 def fit_many(
-    rows: RegressionRows, taken: Tensor, priors: Priors, *,
-    biased: bool, tolerance: float = 0.1, offset: Tensor | None = None,
+    rows: RegressionRows, row_mask: Tensor, priors: Priors, *,
+    has_biases: bool, tolerance: float = 0.1, offset: Tensor | None = None,
 ) -> Weights:  # fmt: skip
-    """Solves B problems side by side: cross-entropy summed over the rows that each takes, plus its priors'
-    ridges.
+    """Fits B regressions side by side, each by cross-entropy summed over some rows, plus its ridge penalties.
 
-    `taken` (B, T) holds 0 or 1. `offset` (B, T, C) is added to the logits, and weights then add to it.
-    Cross-entropy is the policy gradient over all slots: the logarithm of the expected reward when the right
-    slot earns 1. Rows without a right slot are ignored. If not `biased`, slots have no meaning of their own,
-    and rows no `own` features. At the solution no gradient component exceeds `tolerance`, which
-    grows with the rows beyond _BLOCK_ROWS. Every problem starts from zero, so rows that are not taken cannot
-    affect it.
+    `row_mask` (B, T): 1 for the rows of each regression, else 0. `offset` (B, T, C) is added to the logits.
+    Rows without a right slot are ignored. Without `has_biases`, slots have no fixed meaning, and rows have no
+    `own` features. At the solution no gradient component exceeds `tolerance`, which grows with the rows
+    beyond _BLOCK_ROWS. Every fit starts from zero, so that other rows cannot affect it.
     """
     n_slots = rows.open.shape[1]
-    slots = torch.nonzero(rows.open.any(0))[:, 0] if biased else torch.arange(n_slots)
+    slots = torch.nonzero(rows.open.any(0))[:, 0] if has_biases else torch.arange(n_slots)
     occurs = (rows.own != 0).any(0)
-    n_problems, width = len(taken), n_slots if biased else 1
+    n_problems, width = len(row_mask), n_slots if has_biases else 1
     shared = rows.shared.new_zeros((n_problems, rows.shared.shape[2]))
     bias = rows.shared.new_zeros((n_problems, width))
     own = rows.shared.new_zeros((n_problems, rows.own.shape[1], width))
@@ -133,10 +135,10 @@ def fit_many(
                 rows.open[:, slots],
                 _place_labels(rows.labels, slots, n_slots),
             ),
-            taken[problems],
+            row_mask[problems],
             replace(some, shared=some.shared[:, shared_at], own=some.own[:, own_at]),
             None if offset is None else offset[problems][:, :, slots],
-            biased=biased,
+            has_biases=has_biases,
             tolerance=tolerance,
         )
         places = slots[:width]
@@ -147,9 +149,9 @@ def fit_many(
 
 
 def _group_problems(priors: Priors, many: bool) -> list[Tensor]:
-    """Groups of problems by the features they use; one group unless the rows hold `many` numbers.
+    """The positions of regressions, grouped by the features that they use, to compute no other features.
 
-    In groups, no problem pays for the features of others.
+    There is one group unless the rows have `many` numbers.
     """
     n_problems = len(priors.shared)
     if not many:
@@ -160,7 +162,7 @@ def _group_problems(priors: Priors, many: bool) -> list[Tensor]:
 
 
 def _place_labels(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
-    """Labels as positions among `slots`; -1 where the right slot is not among them."""
+    """(T,) labels as positions among `slots`; -1 where the right slot is not among these."""
     place = torch.full((n_slots + 1,), -1, dtype=labels.dtype)
     place[slots] = torch.arange(len(slots), dtype=labels.dtype)
     return place[labels]  # -1 finds the last entry, -1
@@ -168,17 +170,17 @@ def _place_labels(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
 
 def _solve(
     rows: RegressionRows,
-    taken: Tensor,
+    row_mask: Tensor,
     priors: Priors,
     offset: Tensor | None,
     *,
-    biased: bool,
+    has_biases: bool,
     tolerance: float,
 ) -> Weights:
-    """Solves as `fit_many` does, where all slots and features occur."""
-    n_problems, n_rows = taken.shape
+    """Fits as `fit_many` does, on rows in which all slots and features occur."""
+    n_problems, n_rows = row_mask.shape
     n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
-    weight = (taken * ((rows.labels >= 0) & rows.open.any(1))).T  # (T, B)
+    weight = (row_mask * ((rows.labels >= 0) & rows.open.any(1))).T  # (T, B)
     label = rows.labels.clamp(min=0)
     right = torch.nn.functional.one_hot(label, n_slots).to(rows.shared.dtype)
     closed = torch.where(rows.open, 0.0, -torch.inf).to(rows.shared.dtype)
@@ -187,7 +189,7 @@ def _solve(
     bias_ridge = _BIAS_RIDGE if priors.bias is None else priors.bias[:, None]
     at_label = label[:, None, None].expand(-1, n_problems, 1)
     flat = rows.shared.reshape(n_rows * n_slots, n_shared)
-    sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
+    sizes = [n_shared, n_slots if has_biases else 1, n_own * n_slots]
     blocks = [slice(first, first + _BLOCK_ROWS) for first in range(0, max(n_rows, 1), _BLOCK_ROWS)]
 
     def loss(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,12 +200,12 @@ def _solve(
         log_score, to_shared, to_bias, to_own = (sum(part[1:], part[0]) for part in zip(*parts, strict=True))
         value = -log_score + 0.5 * (a.square().sum(1) + (bias_ridge * b.square()).sum(1) + w.square().sum(1))
         to_shared = to_shared.T * priors.shared + a
-        to_bias = to_bias + bias_ridge * b if biased else torch.zeros_like(b)
+        to_bias = to_bias + bias_ridge * b if has_biases else torch.zeros_like(b)
         to_own = to_own.view(n_own, n_problems, n_slots).transpose(0, 1) * priors.own[..., None]
         return value, torch.cat([to_shared, to_bias, to_own.reshape(n_problems, -1) + w], 1)
 
     def loss_of(at: slice, shared: Tensor, bias: Tensor, own: Tensor) -> tuple[Tensor, ...]:
-        """Log score (B,) of some rows, and the gradients of its negative."""
+        """(B,) the log score of the rows `at`, and the gradients of its negative in the three weights."""
         taken_rows, of_own_rows = weight[at], rows.own[at]
         of_shared_rows = rows.shared[at].reshape(-1, n_shared)
         logits = (of_own_rows @ own).view(-1, n_problems, n_slots)
@@ -215,7 +217,7 @@ def _solve(
         return log_score, to_shared, residual.sum(0), of_own_rows.T @ residual.reshape(len(residual), -1)
 
     def precondition(x: Tensor) -> Tensor:
-        """x times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
+        """(B, P) x times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
         a, b, w = torch.split(x, sizes, 1)
         to_shared = of_shared(a[..., None])[..., 0]
         to_own = of_own(w.view(n_problems, n_own, n_slots)).flatten(1)
@@ -226,12 +228,14 @@ def _solve(
     tolerance *= max(1.0, n_rows / _BLOCK_ROWS)
     a, b, w = torch.split(minimise(loss, start, precondition, tolerance), sizes, 1)
     own = w.view(n_problems, n_own, n_slots) * priors.own[..., None]
-    return Weights(a * priors.shared, b, own if biased else own[..., :1])
+    return Weights(a * priors.shared, b, own if has_biases else own[..., :1])
 
 
 def _make_divider(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function that divides (B, F, C) by the curvature bound of rows of F features (T, F); the priors'
-    deviations are (B, F)."""
+    """A function that divides (B, F, C) by the curvature bound of the rows `numbers` (T, F).
+
+    `deviations` (B, F) are those of the priors.
+    """
     gram = _MEAN_CURVATURE * numbers.T @ numbers
     # numpy's, because torch's rejects empty rows
     _, first, kind = np.unique(deviations.numpy(), axis=0, return_index=True, return_inverse=True)
@@ -259,9 +263,9 @@ def minimise(
     iterations: int = 300,
     memory: int = 10,
 ) -> Tensor:
-    """L-BFGS (Nocedal and Wright, algorithm 7.5) on B problems at once; `x` is (B, P).
+    """(B, P) the minima of B functions, found at once by L-BFGS (Nocedal and Wright, algorithm 7.5) from `x`.
 
-    `loss` returns values (B,) and gradients (B, P). A problem is done when no gradient component exceeds
+    `loss` returns values (B,) and gradients (B, P). A function is done when no gradient component exceeds
     `tolerance` or no step lowers its value.
     """
     value, gradient = loss(x)
@@ -301,7 +305,7 @@ def _two_loops(
     steps: Sequence[tuple[Tensor, Tensor, Tensor]],
     precondition: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """The inverse Hessian, estimated from the last steps, times the gradient."""
+    """(B, P) the inverse Hessian, estimated from the last steps, times the gradient."""
     q, alphas = gradient, []
     for step, change, inverse in reversed(steps):
         alpha = inverse * (step * q).sum(1)
@@ -322,13 +326,13 @@ def _two_loops(
 
 _MAX_WEIGHING_DOCUMENTS = 3_000
 _MAX_HELD_OUT_DOCUMENTS = 2 * _BLOCK_ROWS
-"""The most train documents to which out-of-fold regressions are fitted. They decide on all."""
+"""The most train documents to which out-of-fold regressions are fitted; they then decide on all."""
 _HELD_OUT_TOLERANCE = 0.5
 """The tolerance of out-of-fold fits, which only choose shares and train the Decider."""
 
 
 def select_comparison_rows(n: int, most: int = _MAX_WEIGHING_DOCUMENTS) -> Ints:
-    """At most so many evenly spaced positions among n documents, on which models and recipes are compared."""
+    """At most `most` evenly spaced positions among n documents, on which models and recipes are compared."""
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
@@ -346,10 +350,13 @@ class Stage(NamedTuple):
         return Mixture(self.weights, self.shares[seed])
 
 
-def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: bool) -> Stage:
-    """Fits every recipe on all of train, then for each seed on all but each fold (S, T), side by side."""
+def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, has_biases: bool) -> Stage:
+    """Fits the regressions of all recipes to all of train, and to all but each fold of each seed.
+
+    `held_out` (S, T): the fold of each document, for each seed.
+    """
     n_recipes, n_rows = len(priors.shared), len(rows.labels)
-    whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
+    whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, has_biases=has_biases)
     out_of_fold = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
 
     sample = torch.from_numpy(select_comparison_rows(n_rows, _MAX_HELD_OUT_DOCUMENTS))
@@ -362,7 +369,7 @@ def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: b
             sampled,
             taken.repeat_interleave(n_recipes, 0),
             priors.select(torch.arange(n_recipes).repeat(n_folds)),
-            biased=biased,
+            has_biases=has_biases,
             tolerance=_HELD_OUT_TOLERANCE,
         )
         for fold in range(n_folds):

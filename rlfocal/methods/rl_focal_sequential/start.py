@@ -1,7 +1,7 @@
 """The pool from which training starts: the best constant log-linear ensemble, weighted by its members' odds.
 
-Labels decide four things alone: the models' accuracies, how many of the asking order are asked, one factor on
-all weights, and whether the pool is worth more than its best model. So few labels are enough.
+Few labels are enough, because only four things depend on them. They are the models' accuracies, the number of
+models asked, one factor on all weights, and whether the pool is better than its best model.
 """
 
 from __future__ import annotations
@@ -18,31 +18,28 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import MIN_PROBABILI
 
 _LOGIT_SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
 MIN_GAIN = 0.005
-"""The least gain in log-score, in nats, that one more model has to bring.
-
-Models that guess bring less by chance.
-"""
+"""The least gain in log-score per document, in nats, of one more model; models that guess gain less."""
 _USUAL_SCALE = 3.0
-"""The middle of the prior on the sum of weights; the prior counts as one document."""
+"""The median of the prior on the sum of weights; the prior counts as one document."""
 
 
 class StartingPool(NamedTuple):
-    """The best constant pool, with the weights of its members."""
+    """The best constant pool: its first models in asking order, weighted by their odds."""
 
     size: int
-    """The number of models asked: the first of the asking order that are not down"""
+    """The number of models asked, which are the first in asking order that are not down"""
     odds: tuple[float, ...]
     """(N,) each model's odds of being right, in asking order"""
     scale: float
     """The sum of the members' weights, which are in proportion to their odds"""
 
     def members(self, down: Bools) -> Bools:
-        """(N,) which models are asked, in asking order; those that are `down` are left out."""
+        """(N,) which models are asked, without those that are `down` (N,); both in asking order."""
         return np.asarray(~down & (np.cumsum(~down) <= self.size))
 
-    def fuse(self, seen: Outputs, members: Bools, kind: Kind) -> Floats:
+    def fuse(self, outputs: Outputs, members: Bools, kind: Kind) -> Floats:
         """(T, C) distributions over the open slots, from the outputs of the members (N,)."""
-        return _fuse(*_compute_logits(seen, np.array(self.odds), members), self.scale, kind)
+        return _fuse(*_compute_logits(outputs, np.array(self.odds), members), self.scale, kind)
 
 
 class StartTrials(NamedTuple):
@@ -51,18 +48,18 @@ class StartTrials(NamedTuple):
     start: StartingPool
     """The pool with the highest reward."""
     right: Bools
-    """(S, T) whether each pool is right"""
+    """(S, T) whether each pool's answer is right"""
     confidence: Floats
-    """(S, T) each pool's probability that its answer is right"""
+    """(S, T) the probability that each pool gives its answer"""
 
 
 def try_starts(
-    rows: Dataset, seen: Outputs, order: Ints, fold: Ints, costs: Floats, most: float
+    rows: Dataset, outputs: Outputs, order: Ints, fold: Ints, costs: Floats, most: float
 ) -> StartTrials:
-    """The results of starting pools of at most `most` models.
+    """Fits starting pools of up to `most` models, and returns their results on held-out train documents.
 
-    `costs` (N,): the penalty of asking the first 1, 2, ... models of the order, where a right answer has a
-    reward of 1.
+    `fold` (T,): the fold of each document. `costs` (N,): the penalty of asking the first 1, 2, ... models of
+    the order, where a right answer has a reward of 1.
     """
     n, largest = len(rows), max(min(MAX_POOL_SIZE, len(order), int(most)), 1)
     correct = rows.correct[:, order]
@@ -74,8 +71,8 @@ def try_starts(
         odds = _estimate_odds(correct[rest])
         for size in range(1, largest + 1):
             members = np.arange(len(order)) < size
-            scale = _find_best_scale(_take(seen, rest), odds, members, rows.kind)
-            unseen = _take(seen, out)
+            scale = _find_best_scale(_take(outputs, rest), odds, members, rows.kind)
+            unseen = _take(outputs, out)
             chances = _fuse(*_compute_logits(unseen, odds, members), scale, rows.kind)
             slots = chances.argmax(axis=1)
             right[size - 1, out] = (slots == unseen.labels) & chances.any(axis=1)
@@ -85,33 +82,35 @@ def try_starts(
     worth = score.mean(axis=1) - costs[:largest] - MIN_GAIN * np.arange(largest)
     size = int(worth.argmax()) + 1
     odds = _estimate_odds(correct)
-    scale = _find_best_scale(seen, odds, np.arange(len(order)) < size, rows.kind)
+    scale = _find_best_scale(outputs, odds, np.arange(len(order)) < size, rows.kind)
     return StartTrials(StartingPool(size, tuple(odds.tolist()), scale), right, confidence)
 
 
 def _estimate_odds(correct: Bools) -> Floats:
-    """(N,) odds of being right, from right or wrong (T, N).
-
-    Accuracies are shrunk: one more document counts as right, one as wrong.
-    """
+    """(N,) odds of being right, from `correct` (T, N), with one more document counted as right and wrong."""
     accuracy = (correct.sum(axis=0) + 1) / (len(correct) + 2)
     return np.asarray(accuracy / (1 - accuracy))
 
 
-def _take(seen: Outputs, rows: Ints) -> Outputs:
-    """Fusion's view of some documents, without their questions."""
-    return seen._replace(shared=seen.shared[rows], has_answer=seen.has_answer[rows], labels=seen.labels[rows])
+def _take(outputs: Outputs, rows: Ints) -> Outputs:
+    """The outputs for the documents at these positions, except votes, questions and `own`."""
+    return outputs._replace(
+        shared=outputs.shared[rows], has_answer=outputs.has_answer[rows], labels=outputs.labels[rows]
+    )
 
 
-def _compute_logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
-    """(T, C) the logits for weights that sum to 1, and which slots are open."""
+def _compute_logits(outputs: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
+    """(T, C) the logits of the members (N,) with weights that sum to 1, and (T, C) which slots are open."""
     weights = np.where(members, odds, 0.0)
-    logits = np.einsum("tnc,n->tc", seen.shared, weights / max(weights.sum(), 1e-9))
-    return np.asarray(logits), np.asarray(seen.has_answer[:, members].any(axis=1))
+    logits = np.einsum("tnc,n->tc", outputs.shared, weights / max(weights.sum(), 1e-9))
+    return np.asarray(logits), np.asarray(outputs.has_answer[:, members].any(axis=1))
 
 
 def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
-    """(T, C) distributions; for free answers, some probability is left for answers that no member gave."""
+    """(T, C) distributions from logits times `scale`; those of free answers sum to less than 1.
+
+    The rest is the probability that no member's answer is right.
+    """
     logits = np.where(is_open, scale * logits, -np.inf)
     nobody = np.zeros(len(logits)) if kind == "answers" else np.full(len(logits), -np.inf)
     top = np.maximum(logits.max(axis=1), nobody)
@@ -121,11 +120,11 @@ def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
     return np.asarray(weights / np.maximum(total, 1e-300)[:, None])
 
 
-def _find_best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
-    """The sum of the weights that gives right answers the highest likelihood, under the prior."""
-    logits, is_open = _compute_logits(seen, odds, members)
+def _find_best_scale(outputs: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
+    """The sum of the members' weights with the highest posterior probability, given the labels."""
+    logits, is_open = _compute_logits(outputs, odds, members)
     scores = [
-        _score_labels(_fuse(logits, is_open, scale, kind), seen.labels).sum()
+        _score_labels(_fuse(logits, is_open, scale, kind), outputs.labels).sum()
         - 0.5 * np.log(scale / _USUAL_SCALE) ** 2
         for scale in _LOGIT_SCALES.tolist()
     ]
@@ -133,7 +132,7 @@ def _find_best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) ->
 
 
 def _score_labels(chances: Floats, labels: Ints) -> Floats:
-    """(T,) the log-probability of the right slot; where no member gave it, of no member being right."""
+    """(T,) the log-probability of the right slot, or that no member is right where no member gave it."""
     is_there = (labels >= 0) & (labels < chances.shape[1])
     at_label = np.where(is_there, chances[np.arange(len(labels)), np.where(is_there, labels, 0)], 0.0)
     unnamed = 1 - chances.sum(axis=1)

@@ -1,4 +1,4 @@
-"""The trained agents that ask model after model, as `variants` trains, keeps and runs them."""
+"""The variant of agents that ask model after model: their header, checkpoints and training."""
 
 from __future__ import annotations
 
