@@ -192,7 +192,7 @@ def test_bad_input_is_named(sequential: Path, tmp_path: Path) -> None:
         ({"m9": [0.0] * 4}, "m9"),
         ({"m0": [0.0, float("nan"), 0.0, 0.0]}, "finite"),
         ({"m0": "A"}, "one log-prob per choice"),
-        ({"m0": [0.0] * 4, "m1": [0.0] * 3}, "3 choices"),
+        ({"m0": [0.0] * 4, "m1": [0.0] * 3}, "3 log-probs"),
     ):
         with pytest.raises(InputError, match=words):
             router.fuse(outputs)
@@ -206,7 +206,7 @@ def test_bad_input_is_named(sequential: Path, tmp_path: Path) -> None:
         Router.load(sequential).learn(0)
     router.fuse({"m0": [1.0, 0.0, 0.0, 0.0]})
     for label in (4, -1, True, 1.0, "0", None):
-        with pytest.raises(InputError, match="not a choice, 0 to 3"):
+        with pytest.raises(InputError, match="not the index of a choice, 0 to 3"):
             router.learn(label)  # type: ignore[arg-type]
     router.learn(3)
     with pytest.raises(InputError, match="call fuse first"):  # a label counts once
