@@ -78,7 +78,7 @@ class Calls:
         return Calls(self._documents.take(rows), self.down)
 
     def adopt(self, part: Calls, rows: Ints) -> None:
-        """Counts the calls that `part` made for the documents `rows`, and numbers slots as `part` does."""
+        """Takes over the calls that `part` made for the documents `rows`, and its numbers of their slots."""
         self.rounds[rows], self.failed[rows] = part.rounds, part.failed
         if self._places is not None:
             assert part._places is not None
@@ -128,7 +128,7 @@ class Calls:
         )
 
     def stored_slots(self, slots: Ints) -> Ints:
-        """(T,) the dataset's numbers of these slots, given by the numbers of this object; -1 if unknown."""
+        """(T,) the dataset's numbers of slots (T,), which have this object's numbers; -1 if unknown."""
         if self._places is None:
             return slots
         own = np.take_along_axis(self._order(), np.maximum(slots, 0)[:, None], axis=1)[:, 0]
@@ -200,7 +200,7 @@ class Turn:
 
     @property
     def right(self) -> Bools:
-        """(N,) which of the called models were right. Raises RuntimeError as `label` does."""
+        """(N,) which called models were right. Raises RuntimeError before the document was answered."""
         label = self.label
         is_right: Bools = (self.calls.outputs().predictions[0] == label) & (label >= 0)
         return is_right

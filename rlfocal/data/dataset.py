@@ -69,7 +69,7 @@ class Dataset:
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
     token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(T, N) cents per 1,000 queries with as many tokens as this one; NaN where unknown.
+    """(T, N) the cost of 1,000 queries with each document's tokens, in cents; NaN where unknown.
 
     The shape is (0, 0) if no token has a price.
     """

@@ -174,10 +174,7 @@ class Episode(NamedTuple):
     """The accuracy on the pass; for a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
     policy_loss: float | None = None
-    """The loss of the policy, as a mean over the episode's updates.
-
-    This and the fields below are None if training has no such loss.
-    """
+    """The loss of the policies, as a mean over the episode's updates; None if training has no such loss."""
     value_loss: float | None = None
     entropy: float | None = None
     approx_kl: float | None = None
@@ -250,7 +247,7 @@ class OwnSettings(Protocol):
 
 @runtime_checkable
 class RecipeOnline(Protocol):
-    """A method whose decisions on a stream with labels have a recipe of their own."""
+    """A method with a second recipe, for its decisions on a stream with labels."""
 
     @property
     def online_recipe(self) -> str:
@@ -270,8 +267,10 @@ class Budget:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
     def costs(self, prices: Floats) -> Floats:
-        """(N,) what one call of each model uses of the budget, by `prices` (N,); infinite where the price is
-        unknown."""
+        """(N,) the cost of a call of each model in the budget's unit, from `prices` (N,) in cents.
+
+        It is infinite where the price is unknown.
+        """
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     def covers(self, pools: Bools, prices: Floats) -> Bools:

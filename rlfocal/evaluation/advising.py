@@ -44,7 +44,7 @@ class SoftVoteTeam:
 
 @dataclass(frozen=True)
 class Advice:
-    """The best team under one condition, and the team that it is compared with."""
+    """The best team under one condition, and the difference of its accuracy to another team's."""
 
     about: str
     """The budget, or the name of the model, that the advice is about."""

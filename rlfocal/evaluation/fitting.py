@@ -145,7 +145,7 @@ def train(
     `rlfocal train --help` describes the parameters; `force` trains existing checkpoints again. The agents of
     `rl_focal+task` read the tasks' names, which are hidden from those of other methods. With `tensorboard`,
     each checkpoint gets a folder of its name beside it that TensorBoard reads. Raises InputError for another
-    method, and as `evaluate` does.
+    method, and for data that cannot be learned from.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     own = method.removesuffix(PLUS_TASK)

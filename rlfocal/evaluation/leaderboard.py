@@ -57,7 +57,7 @@ class LeaderboardRow:
     against_baseline: Difference | None
     """Paired difference to the board's baseline; None for the baseline, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
-    """The paired differences of RL-Focal's other methods to this one; empty where none is shown."""
+    """The accuracies of RL-Focal's other methods minus this row's, paired; empty where none is shown."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None if prices are unknown."""
@@ -298,7 +298,7 @@ def _is_rival(method: str) -> bool:
 
 
 def _is_compared(method: str) -> bool:
-    """Whether boards show differences of RL-Focal's methods to this one, a rival or a control."""
+    """Whether boards show differences of RL-Focal's methods to `method`, a rival or a control."""
     return method not in (*OMNISCIENT_METHODS, *WITHOUT_TEXTS) and not method.startswith(SINGLE_PREFIX)
 
 

@@ -144,7 +144,7 @@ class Merits:
     p_best_single: float
     """The p-value of the paired difference to the baseline, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
-    """For each of RL-Focal's methods, the p-value of its difference to this one, also by Holm's method."""
+    """For each of RL-Focal's methods, the p-value of its difference to `method`, also by Holm's method."""
     over_tasks: TaskMean | None
     """The method's mean over tasks; None if the benchmark has one task."""
 

@@ -119,7 +119,7 @@ def evaluate(
 
 
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> EvaluationReport:
-    """Evaluates as `evaluate` does, in a separate process, because Python runs one thread at a time.
+    """Evaluates a request in a separate process, because Python runs one thread at a time.
 
     Also stores the explanation of the first seed of RL-Focal's agents, which the report shows. Raises
     RunError with a sentence on what went wrong in that process.
@@ -177,7 +177,7 @@ def find_unexplained(
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
-    """Evaluates the methods of a request, as `evaluate` does."""
+    """Fits the methods of a request, decides on test rows, and stores and reports the results."""
     parse_settings(request.settings or ())
     check_promising(request)
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)

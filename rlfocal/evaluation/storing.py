@@ -108,7 +108,7 @@ class Result(NamedTuple):
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
-    """Replaces the rows of these runs, all of one method, in all tables of results, in one transaction."""
+    """Stores the results of runs of one method, in place of the runs' earlier rows, in one transaction."""
     if not results:
         return
     read_at, docs_digest = _describe_snapshot(warehouse, dataset)

@@ -101,7 +101,7 @@ def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
 def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
     """Whether the mean of n paired gains may become clearly positive, from the first m of them, `gain` (m,).
 
-    It may if the remaining gains would have to be at most `LUCK_MARGIN` standard errors higher than these.
+    The remaining gains are assumed to be at most `LUCK_MARGIN` standard errors higher than the first.
     """
     m = len(gain)
     if not m:

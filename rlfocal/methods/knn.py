@@ -273,9 +273,9 @@ class NeighbourScores(ModelScorer):
 class GuardedKNN(MethodBase):
     """Asks the best model on train, the fallback, unless another is clearly better on similar questions.
 
-    It is if its mean paired difference to the fallback exceeds z standard errors. Neighbours are train
-    questions more similar than `closeness` times the k-th's similarity, weighted by similarity. z is doubled
-    for models that are known to cost more than the fallback.
+    The mean paired difference of a clearly better model exceeds z standard errors. Similar questions have
+    more than `closeness` times the k-th highest similarity, and are weighted by it. z is doubled for models
+    that are known to cost more than the fallback.
     """
 
     k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50

@@ -306,7 +306,7 @@ class NewtonPool:
     memory: float
 
     def decide(self, calls: Calls) -> Answers:
-        """Answers as `log_linear` does, without labels."""
+        """Answers by the ensemble that was fitted to train, without updates."""
         return self._pool(self.parameters, len(calls.models)).decide(calls)
 
     def decide_along(self, stream: Stream) -> None:

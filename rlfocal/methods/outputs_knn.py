@@ -1,4 +1,4 @@
-"""A selector that asks one model first; its output decides whether to ask another, and which."""
+"""A selector that asks one model first, whose output decides whether to ask another model, and which."""
 
 from __future__ import annotations
 

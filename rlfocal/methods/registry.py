@@ -205,7 +205,7 @@ def register(entry: Entry) -> Callable[[MethodT], MethodT]:
     """Registers the decorated class or function, and its `+task` form if its entry has one.
 
     Raises ValueError for a name that is registered, and for a name that does or does not end in `+task`
-    against what the entry reads. Raises InputError as `refuse_renamed_hooks` does.
+    against what the entry reads. Raises InputError for a class with an optional function's earlier name.
     """
 
     def enter(made: MethodT) -> MethodT:

@@ -80,7 +80,7 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
     try:
         agents = _read(path)
     except UnusableError as error:
-        raise InputError(_shorten_message(f"{path} {error}; train again with `rlfocal train`")) from error
+        raise InputError(_shorten_message(f"{path}: {error}; train again with `rlfocal train`")) from error
     if models is not None and agents.models != tuple(models):
         theirs, ours = (", ".join(names) for names in (agents.models, models))
         raise InputError(
@@ -93,16 +93,17 @@ def _read(path: Path) -> TrainedAgents:
     about, tensors = read_tensors(path, CHECKPOINT_FORMAT)
     method = str(about.get("method"))
     if is_gone(f"method {method}"):
-        raise UnusableError(f"is of the method {method}, which is gone")
+        raise UnusableError(f"the file is of the method {method}, which is gone")
     if method not in TRAINED_METHODS:
-        raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(TRAINED_METHODS)})")
+        methods = ", ".join(TRAINED_METHODS)
+        raise UnusableError(f"the file is not a valid checkpoint (method: none of {methods})")
     of = find_variant(method, is_routed=routed.WEIGHTS_KEY in tensors)
     try:
         return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
     except ValidationError as error:
-        raise UnusableError(f"is not a valid checkpoint ({first_fault(error)})") from error
+        raise UnusableError(f"the file is not a valid checkpoint ({first_fault(error)})") from error
     except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:  # parts that do not fit
-        raise UnusableError(f"is not a valid checkpoint ({error})") from error
+        raise UnusableError(f"the file is not a valid checkpoint ({error})") from error
 
 
 def _shorten_message(message: str) -> str:

@@ -21,7 +21,10 @@ MIN_TRAIN_LABELS = 2
 
 @dataclass(frozen=True)
 class Scenario:
-    """Changes to stored data or settings; with the last four, the method is fitted anew."""
+    """Changes to stored data or settings.
+
+    `drop`, `labels`, `label_noise` and `settings` need a method that is fitted anew.
+    """
 
     down: tuple[str, ...] = ()
     """Models that give no answer on test documents."""

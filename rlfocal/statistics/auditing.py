@@ -90,7 +90,7 @@ def cross_fit(
     """(T, C) the distribution of each document's true slot, by ensembles fitted without the document's fold.
 
     One ensemble serves all documents, unless an ensemble for each of the `tasks` (T,) raises the likelihood
-    of held-out labels by far. It does if models' scores have another scale in each task.
+    of held-out labels by far, as it does if models' scores have another scale in each task.
     """
     fold = _draw_folds(tasks)
 

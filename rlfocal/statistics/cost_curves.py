@@ -103,9 +103,9 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
     """(P,) LLMRouterBench's ParetoDist: the distance of each point to the nearest point of the Pareto front.
 
     The front is that of all points given, so give all methods and all single models at once. The logarithm of
-    cost and the accuracy are each scaled to 0 at their lowest and 1 at their highest over all points of known
-    cost. The distance is the sum of both differences (L1): 0 on the front, NaN for an unknown cost. A method
-    with several points is rated by their mean (arXiv 2601.07206).
+    cost and the accuracy are each scaled to run from 0 to 1 over all points of known cost. The distance is
+    the sum of both differences (L1): 0 on the front, NaN for an unknown cost. A method with several points is
+    rated by their mean (arXiv 2601.07206).
 
     Raises InputError if a cost is not above 0, because it has no logarithm.
     """

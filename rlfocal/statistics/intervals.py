@@ -33,7 +33,7 @@ _Z = 1.959963984540054
 PRIOR_SQUARED_DIFFERENCES = 1.0
 """A constant in the sum of squared differences over documents, so that no interval has a width of 0.
 
-It does for equal documents what half a document of each kind does in Agresti and Min (2005).
+Agresti and Min (2005) add half a document of each kind for the same purpose.
 """
 
 Hits = Floats

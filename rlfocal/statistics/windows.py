@@ -164,9 +164,9 @@ class Outcomes:
 
 
 def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
-    """(G, P, L) 1 where the label beats all rivals, else 0; `margins` are (G, L, N+1) for each rival.
+    """(G, P, L) 1 where the label beats all rivals, else 0; `margins` are weights (G, L, N+1) for each rival.
 
-    It does where [pool; 1] times each margin is at least 1.
+    The label beats a rival where the product of [pool; 1] and the rival's weights is at least 1.
     """
     anybody = pools.amax(-1, keepdim=True)
     asked = torch.cat([pools, anybody], -1)

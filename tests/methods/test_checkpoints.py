@@ -153,7 +153,7 @@ def test_files_that_are_no_checkpoints_are_told_apart(folder: Path) -> None:
     for wrong, reason in (
         (b"%PDF-1.7 and so on" * 20, "safetensors"),
         ((2**62).to_bytes(8, "little") + content[8:], "safetensors"),
-        (save(tensors), "not of this rlfocal"),
+        (save(tensors), "not one of this rlfocal"),
         (save(load(content), {"rlfocal": "[" * 100_000}), "damaged"),
         (content.replace(b"made-up", b"made-in"), "digest"),
     ):

@@ -279,7 +279,7 @@ def test_what_cannot_be_is_refused_before_any_work(
     before = studied.snapshot()
     for policy, benchmark, conditions, words in (
         ("soft_votes", "b", {}, "unknown method 'soft_votes'; did you mean 'soft_vote'"),
-        ("no.safetensors", "b", {}, r"no\.safetensors cannot be read"),
+        ("no.safetensors", "b", {}, r"no\.safetensors: the file cannot be read"),
         ("./checkpoints", "b", {}, r"\./checkpoints is no checkpoint"),
         ("soft_vote", "c", {}, "unknown benchmark 'c'"),
         (str(agents), "else", {}, "its models answered: unknown model 'a' in benchmark 'else'"),

@@ -90,14 +90,14 @@ class TrainedAgents(ABC):
 
         `most`: the most models called per document or, where calls have `costs` (N,), the highest sum of
         their costs. Other models stand in for those that are down, even beyond a budget in cents. Raises
-        InputError as `decide_online` does.
+        InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
     @abstractmethod
     def account(self, calls: Calls) -> FusionAttribution:
-        """Decides as `decide` does, and attributes each answer to models.
+        """Decides on T documents without labels, and attributes each answer to models.
 
-        Raises InputError as `decide_online` does.
+        Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
     def hold_to_budget(self, budget: Budget) -> BudgetedAgents | None:

@@ -68,7 +68,7 @@ class RoutedAgents(TrainedAgents):
         return FusionAttribution(slots, distribution, pulls=None)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """Decides as `decide` does; labels change nothing."""
+        """Decides without labels, because these agents do not learn online."""
         return decide(self, documents.hide_labels())
 
     def least_cost(self, costs: Floats | None) -> float:
@@ -125,7 +125,7 @@ def pick(scores: Floats) -> Ints:
 def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
     """Fits a router, the same for every seed. One model decides alone if routing is not better out of fold.
 
-    Raises InputError as `check_train` does.
+    Raises InputError for a pool of one model or fewer than two train documents.
     """
     check_train(train)
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))

@@ -43,7 +43,7 @@ TRAINING_FORMAT = Format("unfinished training", 2)
 
 
 class UnusableError(Exception):
-    """Raised for a file that cannot be used; the message says why, after the file's name."""
+    """Raised for a file that cannot be used; the message says why, without the file's name."""
 
 
 class _Seal(BaseModel):
@@ -91,7 +91,7 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
         # Copied to where torch puts its own tensors: sums depend on how numbers are aligned.
         return about, {name: value.clone() for name, value in load(content).items()}
     except KeyError as error:
-        raise UnusableError(f"holds numbers of a kind that torch does not know ({error})") from error
+        raise UnusableError(f"the file has numbers of a type that torch does not know ({error})") from error
 
 
 def select_tensors(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -111,7 +111,8 @@ def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        raise UnusableError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UnusableError(f"the file cannot be read ({reason})") from error
 
 
 def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
@@ -120,20 +121,20 @@ def _read_metadata(content: bytes, form: Format) -> dict[str, Any]:
         parts = _list_tensors(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise UnusableError(f"is not a whole safetensors file ({error})") from error
+        raise UnusableError(f"the file is not a whole safetensors file ({error})") from error
     if _METADATA_KEY not in metadata:
-        raise UnusableError("is a safetensors file, but not of this rlfocal")
+        raise UnusableError("the file is a safetensors file, but not one of this rlfocal")
     try:
         seal = _Seal.model_validate_json(metadata[_METADATA_KEY])
     except ValidationError as error:
-        raise UnusableError(f"is damaged ({first_fault(error)})") from error
+        raise UnusableError(f"the file is damaged ({first_fault(error)})") from error
     if _digest(seal.model_dump(exclude={"sha256"}), parts) != seal.sha256:
-        raise UnusableError("is damaged: its contents do not match their digest")
+        raise UnusableError("the file is damaged: its contents do not match their digest")
     if seal.format != form.name:
-        raise UnusableError(f"holds something else: {seal.format}, not {form.name}")
+        raise UnusableError(f"the file is of another kind: {seal.format}, not {form.name}")
     if seal.version != form.version:
         which = "an older" if seal.version < form.version else "a newer"
-        raise UnusableError(f"was written by {which} rlfocal")
+        raise UnusableError(f"the file was written by {which} rlfocal")
     return seal.about
 
 

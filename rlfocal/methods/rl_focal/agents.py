@@ -239,7 +239,6 @@ class PoolAgents(TrainedAgents):
         if `most` is a budget that the agents know, or less than the Decider would ask. Otherwise the
         Decider's likeliest pool is. With `costs`, the likeliest models are asked as long as `most` pays for
         them, within the budget in models that it allows. Choices beyond those in train are never answered.
-        Raises InputError as `decide_online` does.
         """
         # Pools of a size are the Decider's, whether it is what decides or not.
         if size is not None and self.simple_policies is not None:

@@ -267,7 +267,7 @@ class SelectedPools(NamedTuple):
 
 
 def _hold_out(trials: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
-    """The results of all pools on each fold, by fits to the other folds; `order`: models as asked."""
+    """The results of all pools on each fold, by fits to the others; `order`: the asking order."""
     n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
     shape = (trials.most, len(strengths), n)
     held_out = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
@@ -380,7 +380,7 @@ def _reward_as_selected(
 
 
 def _make_core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
-    """Fusion's log-linear core as it starts, with scales from the rows."""
+    """Fusion's log-linear core before training, with scales and initial weights from the rows."""
     core = LogLinearCore(sizes, rows.kind)
     probs, n_choices = slot_inputs(rows, sizes.slots)
     everyone = build_slots(probs, n_choices, probs.new_ones(probs.shape[:2]), rows.kind, sizes.slots)

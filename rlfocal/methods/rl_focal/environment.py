@@ -352,7 +352,7 @@ def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | Non
 
 
 def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> DocumentStream:
-    """The stream of the train documents. Raises InputError as `check_train` does."""
+    """The stream of the train documents. Raises InputError for one model or fewer than two documents."""
     check_train(train)
     return DocumentStream(
         train,

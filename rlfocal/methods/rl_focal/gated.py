@@ -196,7 +196,8 @@ def train(
 ) -> list[GatedAgents]:
     """Fits one ensemble and mask per seed, each independently of the other seeds.
 
-    Nothing is saved in `folder`, because a fit takes only seconds. Raises InputError as `check_train` does.
+    Nothing is saved in `folder`, because a fit takes only seconds. Raises InputError for a pool of one model
+    or fewer than two train documents.
     """
     prepared = prepare(train_rows, config)
 

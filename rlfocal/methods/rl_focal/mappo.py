@@ -300,7 +300,7 @@ class Learner:
     def _read_states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """((L+1)·B, ...) the states in which pools are chosen, and (L·B, ...) in which Fusion answers.
 
-        The latter are the global states s_t = [o^Dec_{t+1}; o^Fus_t], as the critic reads them.
+        Fusion answers in the global states s_t = [o^Dec_{t+1}; o^Fus_t], which the critic reads.
         """
         read, decider = self.networks.critic_input, rollout.decider
         after = read(decider[1:].flatten(0, 1), rollout.fusion.flatten(0, 1))

@@ -112,8 +112,8 @@ def prepare(
 ) -> TrainingSetup:  # fmt: skip
     """Checks train rows, orders their models independently of names, and fits the simple policies.
 
-    If not given, `questions` is fitted to the rows, and `selection` is chosen on them. Raises InputError as
-    `check_train` does.
+    If not given, `questions` is fitted to the rows, and `selection` is chosen on them. Raises InputError for
+    a pool of one model or fewer than two train documents.
     """
     check_train(train_rows)
     order = train_rows.rank_models()
@@ -174,8 +174,8 @@ def fit_and_choose(
 ) -> AgentsT:
     """Fits one seed's agents, and chooses which of their policies decides.
 
-    Learned agents are tried out of fold only if they are ahead on the documents that they were trained on,
-    because others would not be chosen.
+    Learned agents are tried out of fold only if they are ahead on their own train documents. Other agents
+    would not be chosen.
     """
     is_judged = config.has_floor and setup.simple_candidates is not None
     agents = fit(setup, report if not is_judged else lambda done: report(done / 2))

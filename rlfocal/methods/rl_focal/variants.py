@@ -67,7 +67,7 @@ def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mappi
         SimplePolicies(**select_tensors("floor.", tensors), deciding_policies=deciding) if deciding else None
     )
     if simple is not None and len({part is None for part in simple[3:]}) > 1:
-        raise UnusableError("holds only a part of the simple policies")
+        raise UnusableError("the file has only a part of the simple policies")
     return agents(networks=networks, memory=memory, questions=questions, simple_policies=simple, **fields)
 
 

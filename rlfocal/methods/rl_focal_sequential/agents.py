@@ -128,8 +128,8 @@ class SequentialAgents(TrainedAgents):
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
         """Decides stage after stage, until the Decider stops or the next stage exceeds `most` models.
 
-        With `costs`, models that `most` no longer pays for are skipped. Raises InputError as `decide_online`
-        does.
+        With `costs`, models that `most` no longer pays for are skipped. Raises InputError for documents of
+        another pool.
         """
         unpaid = None
         if costs is not None:
@@ -354,7 +354,7 @@ def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
 def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> SequentialAgents:
     """The agents, from a checkpoint's header and the tensors that `to_parts` returned."""
     if header.start is None and "start" in header.deciding_policies:
-        raise UnusableError("says that the start decides, but has no starting pool")
+        raise UnusableError("the file says that the start decides, but has no starting pool")
     stages = range(len(header.sizes))
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in select_tensors("scales.", tensors).items()}),

@@ -224,9 +224,9 @@ Order = tuple[int, ...]
 """Positions of the models, in the order in which they are asked."""
 
 _COPY_ERROR_OVERLAP = 0.75
-"""The share of the documents where either of two models errs above which equal errors show a copy.
+"""The least share of equal errors, of the documents where either of two models errs, that shows a copy.
 
-Unrelated LLMs make equal errors on 0.4 of these documents.
+Unrelated LLMs have a share of 0.4.
 """
 _MIN_SHARED_ERRORS = 2
 """A constant in the number of errors, so that a few shared errors do not show a copy."""
@@ -262,9 +262,9 @@ def order_by_gain(
 ) -> list[int]:
     """`models` by greedy forward selection after the first of them, which most documents ask alone.
 
-    The next model is the first whose log-linear ensemble with those before it has the highest held-out
-    log-likelihood, or one within a standard error of it. Without that margin, the choice of folds would
-    decide. After `places` models, the others follow as given.
+    Each model is judged by the held-out log-likelihood of its log-linear ensemble with those before it. The
+    next one is the first model within a standard error of the best, or the choice of folds would decide.
+    After `places` models, the others follow as given.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)

@@ -177,7 +177,7 @@ def _solve(
     has_biases: bool,
     tolerance: float,
 ) -> Weights:
-    """Fits as `fit_many` does, on rows in which all slots and features occur."""
+    """Fits B regressions as `fit_many` does, but to rows in which all slots and features occur."""
     n_problems, n_rows = row_mask.shape
     n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
     weight = (row_mask * ((rows.labels >= 0) & rows.open.any(1))).T  # (T, B)
