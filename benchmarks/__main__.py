@@ -28,7 +28,7 @@ ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
 
 app = typer.Typer(
-    help="Measure speed, as ratios to a named reference in the same run, and whether statistics hold.",
+    help="Measure speed, as ratios to a named reference in the same run, and check statistical claims.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -174,9 +174,9 @@ def diversity(
     models: Annotated[
         int, typer.Option(min=2, max=16, help="Models, of which every pool is evaluated.")
     ] = 12,
-    documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
+    documents: Annotated[int, typer.Option(min=20, help="Documents of the small pool.")] = 14_042,
     many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models in one large pool.")] = 100,
-    many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
+    many_documents: Annotated[int, typer.Option(min=20, help="Documents of that pool.")] = 1_000_000,
     as_json: Json = False,
 ) -> None:
     """Compare pool statistics in Python and in SQL with enumeration by their definitions.
@@ -248,7 +248,7 @@ def warehouse(
 
 @app.command("demo")
 def demo(
-    whole: Annotated[bool, typer.Option("--whole", help="The whole pool, not two models.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Measure all models, not two.")] = False,
     store_as: StoreAs = None,
     as_json: Json = False,
 ) -> None:
@@ -298,7 +298,7 @@ def training(
     scales: Annotated[str, typer.Option(metavar="N,...", help="Pool sizes to time.")] = "12,24,48,96",
     queries: Annotated[int, typer.Option(min=10, help="Queries per phase for the loop.")] = 200,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Joint ones alone.", show_default="those of a training")
+        int | None, typer.Option(min=1, help="Joint episodes to time.", show_default="those of a training")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -343,7 +343,7 @@ def training(
 @app.command("decision")
 def decision(
     models: Annotated[int, typer.Option(min=2, help="Models in the pool.")] = 16,
-    decisions: Annotated[int, typer.Option(min=100, help="Of which the median is taken.")] = 2_000,
+    decisions: Annotated[int, typer.Option(min=100, help="Decisions to measure.")] = 2_000,
     as_json: Json = False,
 ) -> None:
     """Measure the microseconds from a question to its answer, without the models' own time.
@@ -366,10 +366,10 @@ def decision(
 
 @app.command("statistics")
 def statistics(
-    draws: Annotated[int, typer.Option(min=10, help="Of each planted truth.")] = 1_000,
+    draws: Annotated[int, typer.Option(min=10, help="Draws of each truth.")] = 1_000,
     probes: Annotated[int, typer.Option(min=2, help="Probes of each planted newcomer.")] = 60,
     benchmarks: Annotated[
-        str, typer.Option("--benchmarks", "-b", metavar="B,...", help="Whose members are newcomers, too.")
+        str, typer.Option("--benchmarks", "-b", metavar="B,...", help="Also probe their models.")
     ] = "",
     warehouse: Location = None,
     as_json: Json = False,

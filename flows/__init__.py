@@ -31,7 +31,7 @@ class RegenerationRequest(PoolRequest):
     """A request for a regeneration: a pool to extract, to train and evaluate on, and to report."""
 
     location: str | Path | None = None
-    """The warehouse, as `open_warehouse` takes it."""
+    """The warehouse's directory or URI; None: the default one."""
     _: KW_ONLY
     minutes_per_model: options.Minutes = None
     stop_if_slower: options.StopIfSlower = False
@@ -64,8 +64,8 @@ def quieten() -> None:
     home = Path(os.path.expanduser(os.environ.get("PREFECT_HOME") or "~/.prefect"))  # noqa: PTH111 - an unknown ~ stays
     if not os.environ.get("PREFECT_API_URL") and not _is_writable(home if home.exists() else home.parent):
         raise InputError(
-            f"Prefect cannot keep its database in {home}, which this user cannot write to or make: set "
-            "PREFECT_HOME to a folder in one that exists (or HOME, from which it comes)"
+            f"Prefect cannot keep its database in {home}, which this user cannot create or write to: "
+            "set PREFECT_HOME (or HOME, from which its default comes) to a folder that this user can write to"
         )
 
 

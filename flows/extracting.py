@@ -35,7 +35,7 @@ from warehouse.store import PartitionKey
 
 N_RETRIES = 2
 FIRST_DELAY = 5
-"""The seconds before the first retry; later retries wait twice as long."""
+"""The seconds before the first retry; each later retry waits twice as long as the one before."""
 
 
 def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

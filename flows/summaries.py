@@ -121,8 +121,8 @@ def _name_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationReques
 
 
 def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Summary | None:
-    """The result of `find_summary` from an open warehouse. Raises InputError or RunError if that must be
-    written."""
+    """The result of `find_summary` from an open warehouse. Raises InputError or RunError if it would
+    write."""
     started = perf_counter()
     try:
         kept = json.loads(_name_file(warehouse, pool, request).read_text(encoding="utf-8"))

@@ -64,8 +64,8 @@ class Workers(NamedTuple):
     pool: str
     """The work pool's name."""
     online: int
-    requested: frozenset[str] = frozenset()
-    """The job variables by which a run gets GPUs of its own, as Kubernetes jobs do; empty elsewhere."""
+    job_variables: frozenset[str] = frozenset()
+    """The job variables by which a run gets GPUs of its own, as Kubernetes jobs do; empty for other pools."""
     widest: int = 1
     """The most GPUs of any model to extract: the number of slots of a worker that has not reported yet."""
 
@@ -123,7 +123,7 @@ def update_limit(workers: Workers) -> int:
     """Sets the server's concurrency limit to the number of slots of all workers online, and returns it."""
     with get_client(sync_client=True) as client:
         limit = SLOTS_OF_A_CLUSTER
-        if not workers.requested:
+        if not workers.job_variables:
             limit = max(1, count_slots(client, workers.pool, unknown=workers.widest))
         try:
             client.update_global_concurrency_limit(LIMIT_NAME, GlobalConcurrencyLimitUpdate(limit=limit))
@@ -136,8 +136,7 @@ def update_limit(workers: Workers) -> int:
 
 
 def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether the task raised an error; a retry is needed because a client without its server does not try
-    again."""
+    """Whether the task raised an error, as when a client has not yet reached its server and gives up."""
     return isinstance(state.data, BaseException)
 
 
@@ -164,7 +163,7 @@ def hand_over(
     GPU-hours that all models share; once they are used up, runs are cancelled.
     """
     title = f"extract {model}"
-    variables = {GPUS_VARIABLE: gpus} | {name: POD_RESOURCES[name](gpus) for name in workers.requested}
+    variables = {GPUS_VARIABLE: gpus} | {name: POD_RESOURCES[name](gpus) for name in workers.job_variables}
 
     def start(n: int) -> FlowRun:
         run = run_deployment(
@@ -259,7 +258,7 @@ def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
         flow_run_name=f"download {parameters['model']}",
         timeout=0,
         idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{parameters['model']}-download",
-        job_variables={GPUS_VARIABLE: 0} if GPUS_VARIABLE in workers.requested else {},
+        job_variables={GPUS_VARIABLE: 0} if GPUS_VARIABLE in workers.job_variables else {},
     )
 
 

@@ -86,8 +86,8 @@ def is_number(answer: str) -> bool:
 
 @lru_cache(maxsize=4096)  # answers repeat: a benchmark has few, and each is asked many times
 def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
-    """The canonical form of an answer: "18" for "18.0", "$18" and "18 eggs"; else the folded text, None if
-    empty.
+    """The canonical form of an answer: "18" for "18.0", "$18" and "18 eggs"; else its case-folded text, or
+    None.
 
     It is idempotent. Without `keeps_ends`, signs and brackets at the ends of a text are dropped, as earlier
     versions did.
@@ -111,7 +111,7 @@ def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
 
 
 def _match_quantity(text: str) -> re.Match[str] | None:
-    """The match of a folded text that is a number with an optional unit; None for any other text."""
+    """The match of a case-folded text that is a number with an optional unit; None for any other text."""
     bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
         if number := QUANTITY.fullmatch(drop_grouping(" ".join(re.split(r"[\s{}]+", candidate)))):
@@ -157,7 +157,7 @@ MAX_ANSWER_LENGTH = 500
 
 
 def trim(text: str) -> str:
-    """A folded text without the punctuation around it that carries no meaning.
+    """A case-folded text without the punctuation around it that carries no meaning.
 
     >>> trim("**(paris)!**"), trim("$-x$"), trim("[0, 1)"), trim("n!"), trim("- paris.")
     ('paris', '-x', '[0,1)', 'n!', 'paris')

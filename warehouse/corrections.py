@@ -63,7 +63,7 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
 
 
 class Removal(NamedTuple):
-    """The numbers of what a removal deleted from the warehouse."""
+    """The counts of partitions and runs that a removal deleted from the warehouse."""
 
     partitions: int
     """The number of removed partitions, including those that the model answered only in part, for a probe."""

@@ -50,10 +50,10 @@ class Definition(NamedTuple):
     """A table, view, macro or function that the SQL files define."""
 
     kind: str
-    """`table`, `view`, `macro` (a table macro) or `function` (a macro of a value)."""
+    """The kind: `table`, `view`, `macro` (a table macro) or `function` (a scalar macro)."""
     name: str
     parameters: str
-    """The parameters of a macro or function: `(benchmark, task := '*')`."""
+    """The parameters of a macro or function, such as `(benchmark, task := '*')`; else empty."""
 
 
 def definitions() -> list[Definition]:

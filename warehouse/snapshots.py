@@ -175,7 +175,7 @@ def diff(
 
 @contextmanager
 def both_snapshots(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
-    """Yields the warehouse at snapshot `after`, with itself at `before` attached by that name."""
+    """Yields the warehouse at snapshot `after`, with itself at snapshot `before` attached as `before`."""
     with open_warehouse(location, snapshot=after) as opened:
         attach(
             opened.connection, opened.location, name="before", read_only=True, create=False, snapshot=before

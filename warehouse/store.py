@@ -203,7 +203,7 @@ class Warehouse:
     ) -> None:
         """Inserts or updates rows of `models`; writes nothing if they are already the same.
 
-        `facts`: rows of `benchmarks` and `tasks`, by the table; None in them leaves the stored value.
+        `facts`: by table, rows of `benchmarks` and `tasks`; None in a row leaves the stored value.
         """
         rows, facts_of = writing.model_rows(specs), facts or {}
         changed = writing.changed_models(self.connection, rows).num_rows

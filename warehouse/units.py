@@ -1,4 +1,4 @@
-"""Units beside numbers, with their other names, and whether two of them differ."""
+"""Units of the numbers in answers: their names, and whether two units differ."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _PART = re.compile(r"([^\W\d_²³]+|°c?f?|[%％$¢€£¥₹₽₩]|/)([²³]?)
 
 
 def read_unit(beside: str) -> frozenset[str]:
-    """The units that the folded text beside a number may mean, such as "m/s"; empty if it is no known unit.
+    """The units that the case-folded text beside a number may mean, such as "m/s"; empty for other texts.
 
     >>> sorted(read_unit("square meters")), sorted(read_unit("km per hour")), sorted(read_unit("apples"))
     (['m2'], ['km/h'], [])

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="NAME-docs.parquet and NAME-scores.parquet")
     parser.add_argument("--warehouse", default=".rlfocal/results", help="where runs are kept and resumed")
     parser.add_argument("--only", default="", metavar="NAME,...", help="results to make; default: all")
-    parser.add_argument("--methods", default="", metavar="NAME,...", help="whose rows to make; default: all")
+    parser.add_argument("--methods", default="", metavar="NAME,...", help="methods to run; default: all")
     given = parser.parse_args()
     if given.data is not None:
         wanted = [name for name in given.only.split(",") if name] or list(RESULTS_OF)

@@ -117,7 +117,7 @@ class EvaluationTable:
 
 
 def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> EvaluationTable:
-    """The step that computes one row of a results file's block anew."""
+    """The evaluation that computes one row of a results file's block anew."""
     return EvaluationTable(
         block["benchmark"],
         (row["method"],),

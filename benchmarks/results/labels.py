@@ -31,7 +31,7 @@ COMMAND = "make results DATA=DIR ONLY=labels"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a fitted policy did on T test documents."""
+    """The results of a fitted policy on T test documents."""
 
     right: Floats
     """(T,) 1 where the policy's answer is right"""

@@ -81,7 +81,7 @@ def remake(
         data, rows = replace(step, methods=(*names, *step.above)).rows(warehouse, at_once)
         if data["data"] != block["data"]:
             raise InputError(
-                f"{path} has {step.benchmark} of the data {block['data']}, and the warehouse has "
+                f"{path} has results on data {block['data']} of {step.benchmark}, and the warehouse has data "
                 f"{data['data']}; make all its rows anew (without --methods)"
             )
         block["command"] = step.command

@@ -181,7 +181,8 @@ def _write_command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def _format_figure(value: float | None) -> str:
-    """
+    """A figure with as many digits as its size needs; a dash for None.
+
     >>> _format_figure(72.7), _format_figure(4737.0), _format_figure(0.014), _format_figure(None)
     ('72.70', '4,737', '0.014', '–')
     """

@@ -41,7 +41,7 @@ class Latency:
     median: float
     p99: float
     times_faster: float
-    """The median of the reference, the first way, over this one's."""
+    """The median of the first way, which is the reference, over this way's median."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
 
 
 def add_questions(rows: Dataset, seed: int) -> Dataset:
-    """The same documents with questions of random words."""
+    """The documents `rows` with questions of random words."""
     drawn = np.random.default_rng(seed).integers(0, 3_000, size=(len(rows), QUESTION_WORDS))
     return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 

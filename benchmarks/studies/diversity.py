@@ -34,7 +34,7 @@ DRAWS_OF_TRAIN, DRAWS = 100, 20
 STEP, MOST_STEPS = 10, 200
 """The number of documents that a window's team answers, and roughly the largest number of windows."""
 PIECES, FEWEST_TASKS = 10, 5
-"""The number of pieces that replace too few tasks, and the fewest tasks for which gains are compared."""
+"""Consecutive documents are cut into PIECES, in place of tasks, if test has fewer than FEWEST_TASKS."""
 WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
 Occasion = tuple[Floats, Floats, str, str]
 """Teams' features (P, F) and accuracies (P,), the group and the task of one occasion, as in `Occasions`."""
@@ -263,5 +263,5 @@ def _describe_teams(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) 
 def _read_count(value: Any) -> int:
     count: int = read_value(str(value), 10, "number of labels")
     if count < 2:
-        raise InputError(f"{count} labels tell teams apart in nothing; give 2 or more")
+        raise InputError(f"teams cannot be compared with {count} labels; give 2 or more")
     return count

@@ -86,7 +86,7 @@ def width_of(run: FlowRun) -> int:
 
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
-    """The number of slots of all workers online, by their last reports, or `unknown` for each."""
+    """The slots of all workers online, by their last reports; a worker without one counts as `unknown`."""
     filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)

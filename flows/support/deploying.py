@@ -254,8 +254,7 @@ def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
-    """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat; returns if it
-    did.
+    """Marks a run as crashed, and returns true, if it has long neither changed state nor sent a heartbeat.
 
     The time is that of the server's automation (`seconds` of `crash_silent_runs`) and a minute. A Pending run
     that a cluster is to start counts as silent only once it has sent a heartbeat.

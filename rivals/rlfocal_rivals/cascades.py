@@ -44,8 +44,7 @@ N_SAMPLES = 40
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade(MethodBase):
-    """Asks models in turn until one agrees with itself: its answer's share of its samples reaches a
-    threshold."""
+    """Asks models in turn, until the share of a model's samples that give its answer reaches a threshold."""
 
     points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
     """The number of thresholds tried per model."""
@@ -150,7 +149,7 @@ def importance(documents: Dataset) -> Floats:
 class FirstRound:
     """Asks the n models of a team in turn, until more than ⌊2n/3⌋ of their answers are equal."""
 
-    ranked: Ints
+    ranking: Ints
     """(N,) positions of all models, the most important first."""
     size: int
     seed: int | None
@@ -160,7 +159,7 @@ class FirstRound:
 
     def decide(self, calls: Calls) -> Answers:
         T, n = len(calls), self.size
-        turns = np.tile(self.ranked[:n], (T, 1))
+        turns = np.tile(self.ranking[:n], (T, 1))
         if self.seed is not None:
             turns = np.random.default_rng(self.seed).permuted(turns, axis=1)
         models = np.arange(len(calls.models))
@@ -176,9 +175,9 @@ class FirstRound:
     def hold_to_budget(self, budget: Budget) -> FirstRound | None:
         """The largest team that keeps to the budget on average over train."""
         cost = budget.costs(self.train.prices)
-        for size in range(len(self.ranked), 0, -1):
+        for size in range(len(self.ranking), 0, -1):
             team = replace(self, size=size)
-            if np.isfinite(cost[self.ranked[:size]]).all():
+            if np.isfinite(cost[self.ranking[:size]]).all():
                 pools = decide(team, self.train).pools
                 if np.where(pools, cost, 0.0).sum(axis=1).mean() <= budget.amount + 1e-9:
                     return team
@@ -217,7 +216,7 @@ class SampledVote:
     """Answers by the majority of samples from one model's distribution."""
 
     model: int
-    """The position of the model."""
+    """The position of the model that is asked."""
     samples: int
     seed: int
 

@@ -218,7 +218,7 @@ def scale_rows(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class PricedEstimator(QuestionRouter):
-    """An estimator of accuracies, from which prices may be subtracted."""
+    """A router by estimated accuracies, from which weighted prices are subtracted."""
 
     price_weight: float = 0.0
     """λ: the accuracy that a cent per 1,000 queries is worth."""
@@ -279,8 +279,8 @@ class UniRoute(Descent, PricedEstimator):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m; Ψ_m (K,) are model m's error rates on K-means clusters of
     train.
 
-    Φ(x) is softmax(A e(x) + a), learnt by the cross-entropy of 1 - Φ(x) · Ψ_m with who was right. With
-    map=kmeans it is 1 at the nearest cluster. A model is added by its Ψ alone.
+    Φ(x) is softmax(A e(x) + a), trained by the cross-entropy of 1 - Φ(x) · Ψ_m with whether m is right. With
+    map=kmeans it is 1 at the nearest cluster, else 0. A new model needs no training, only its Ψ.
     """
 
     clusters: Annotated[PositiveInt, Range(5, 100, log=True)] = 30

@@ -50,7 +50,7 @@ class Answer:
     doc_id: int
     model: str
     score: float | None
-    """1: right; 0: wrong; None: not graded"""
+    """The grade: 1 is right, 0 is wrong, None is not given."""
     texts: tuple[str, ...]
     """The normalised forms of the answer, the most exact first; empty if there is no answer."""
     text: str | None
@@ -90,7 +90,9 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
         if task in between:
             continue
         if len({(each.question, each.gold) for each in given}) > 1:
-            raise InputError(f"document {doc_id} of {task}: models' question or gold answer differs")
+            raise InputError(
+                f"document {doc_id} of {task}: its question or gold answer differs between models"
+            )
         gold = normalise(given[0].gold) or most_common_answer(given)
         keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
         hides = task.lower().startswith(CONFIDENTIAL_BENCHMARKS)

@@ -114,7 +114,7 @@ class SlotClasses:
         return np.concatenate([given, none, np.zeros_like(none)], axis=2)
 
     def labels(self, train: Dataset) -> Ints:
-        """(T,) the class of the right slot of each train document."""
+        """(T,) the class of each train document's right slot; the last class if no slot is right."""
         return np.where(train.labels >= 0, train.labels, self.n_slots + 1)
 
 

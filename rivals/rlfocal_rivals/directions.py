@@ -17,7 +17,7 @@ class Directions:
 
     encoder: Encoder
     middle: Floats
-    """(D,) the mean train question"""
+    """(D,) the mean vector of the train questions"""
     axes: Floats
     """(D, K) the K directions, one per column"""
 

@@ -1,4 +1,4 @@
-"""EAGLE: Elo ratings from all feedback, mixed with ratings from feedback on similar questions."""
+"""EAGLE: Elo ratings of models on all train questions, mixed with ratings on similar questions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Games(NamedTuple):
     right: Bools
     """(n, N) which models are right: a right model beats a wrong one; two right or two wrong ones draw."""
     seats: Ints
-    """(n, N) the position of the model at each seat."""
+    """(n, N) the position of the model that plays at each seat of the round-robin."""
     place: Ints
     """(n,) the place of each document in the order of games, from 0."""
 
@@ -160,7 +160,7 @@ class EagleRouter:
         return replace(self, price_limit=budget.amount)
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        """(T, N) the mixed ratings of the models."""
+        """(T, N) each model's global rating mixed with its rating on similar train questions."""
         neighbours = find_nearest(
             cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours
         )

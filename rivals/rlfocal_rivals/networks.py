@@ -57,7 +57,7 @@ def mlp_of_each(
 # ---- TOPLA-Weighted
 
 
-def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
+def fit_mlps(inputs: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
     """A network for each seed, from inputs (n, F) to logits of `n_slots` slots, fitted to labels (n,).
 
     It has the weights of the epoch with the best held-out accuracy (ties: the first). With too few documents
@@ -65,13 +65,13 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     the seed.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
+    sizes = [inputs.shape[1], how.hidden, how.hidden, n_slots]
     networks = mlp_of_each(sizes, generators)
     optimiser = Adam([networks], how.learning_rate)
     is_small = len(labels) < how.few
     batch = how.small_batch if is_small else how.batch
     epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
-    x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
+    x, y = torch.tensor(inputs, dtype=torch.float32), torch.tensor(labels)
     orders = torch.stack([torch.randperm(len(y), generator=generator) for generator in generators])
     # A single document leaves nothing to hold out.
     n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))

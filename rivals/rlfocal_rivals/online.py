@@ -275,7 +275,7 @@ class Hedge(MethodBase):
 
 @dataclass(frozen=True)
 class Hedger:
-    """Calls all models, and answers their weighted plurality. Ties go as in a soft vote."""
+    """Calls all models, and answers their weighted plurality."""
 
     log_weights: Floats
     """(N,) ln w, the weights after train"""

@@ -33,7 +33,7 @@ Predict = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class QuestionRouter(MethodBase):
-    """Asks argmax_m f_m(e(x)) - price_weight · price_m; a subclass says how f is learned."""
+    """Asks argmax_m f_m(e(x)) - price_weight · price_m, for a question's vector e(x); subclasses learn f."""
 
     encoder: str = TFIDF
 
@@ -157,7 +157,7 @@ class SupportVectors(PricedRegression):
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C of scikit-learn's LinearSVR: the weight of errors, against the penalty on the weights"""
     epsilon: Annotated[NonNegativeFloat, Range(0.0, 0.3)] = 0.0
-    """the largest error that counts as none"""
+    """The largest error that costs nothing, LinearSVR's epsilon."""
     is_probability = False
 
     def regressor(self, seed: int) -> object:

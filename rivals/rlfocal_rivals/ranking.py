@@ -131,8 +131,8 @@ def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
 def features(documents: Dataset) -> Floats:
     """(T, C, 3 + 2N) features of every slot.
 
-    The first three are the share of models that predict the slot, its mean and its highest probability. N say
-    which models predict it, and N are the models' log-probabilities of it.
+    The first three are the share of models that predict the slot, its mean and its highest probability. N
+    votes follow, which say which models predict the slot, and N log-probabilities, one per model.
     """
     votes = mark_predictions(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)

@@ -47,7 +47,7 @@ def pair_of(train: Dataset) -> Pair:
     if np.isnan(train.prices).any():
         unpriced = train.models[int(np.isnan(train.prices).argmax())]
         raise InputError(
-            f"a strong and a weak model are told apart by price, and that of {unpriced!r} is unknown; give "
+            f"a strong and a weak model are chosen by price, and the price of {unpriced!r} is unknown; give "
             "every model's price in the pool, or import prices"
         )
     right = train.correct.sum(axis=0)
@@ -58,7 +58,7 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
-    """The documents to learn from, and every tenth, which sets the threshold; fewer than ten do both."""
+    """The documents to learn from, and every tenth to set the threshold; of fewer than ten, all do both."""
     is_held_out = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
     return (train.rows(~is_held_out), train.rows(is_held_out)) if is_held_out.any() else (train, train)
 
@@ -98,17 +98,13 @@ class BattleRouter(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         pair = pair_of(train)
-        learning_part, threshold_part = self.split_train(train)
-        right = learning_part.correct[:, sorted(pair)]
+        fit_docs, cut_docs = self.split_train(train)
+        right = fit_docs.correct[:, sorted(pair)]
         routers = []
         for seed in seeds if self.seeded else seeds[:1]:
-            worth = self.battle(questions_of(learning_part), right, int(pair.strong > pair.weak), seed)
-            values = (
-                worth.train_values()
-                if threshold_part is learning_part
-                else worth.values(questions_of(threshold_part))
-            )
-            router = PairRouter(worth, pair, train.prices, cuts_of(values, threshold_part, pair), math.inf)
+            worth = self.battle(questions_of(fit_docs), right, int(pair.strong > pair.weak), seed)
+            values = worth.train_values() if cut_docs is fit_docs else worth.values(questions_of(cut_docs))
+            router = PairRouter(worth, pair, train.prices, cuts_of(values, cut_docs, pair), math.inf)
             routers.append(
                 router.choose_best_threshold()
                 if self.strong_share < 0
@@ -118,7 +114,7 @@ class BattleRouter(MethodBase):
 
 
 class Cuts(NamedTuple):
-    """Every way to split train documents by a threshold on their estimates, from no strong calls to all."""
+    """All splits of train documents by a threshold on estimates, from none put to the strong model to all."""
 
     thresholds: Floats
     """(K,) thresholds, descending from inf to -inf; the others are midway between neighbouring estimates"""

@@ -1,4 +1,4 @@
-"""Bandits: what an arm learns by hand, whom they call, and what they may not see."""
+"""Tests of bandits and experts: updates computed by hand, which models they call, and what stays hidden."""
 
 from __future__ import annotations
 

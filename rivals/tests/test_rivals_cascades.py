@@ -1,4 +1,5 @@
-"""FrugalGPT, self-consistency, DyLAN and More Agents: cases by hand, and data where they must win."""
+"""Tests of FrugalGPT, self-consistency, DyLAN and More Agents: cases by hand, and data where they must
+win."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_dylan_stops_once_more_than_two_thirds_agree() -> None:
     said = ["aaaa", "aaba", "abaa", "aabb", "abcd", "---d", "bbbc"]
     data = make_answers(*[(one, "a") for one in said * 2])
     [policy] = Dylan(4, order="importance").fit(data.train, [0])
-    policy = replace(policy, ranked=np.arange(4))
+    policy = replace(policy, ranking=np.arange(4))
     decided = decide(policy, data.test)
     # ⌊2·4/3⌋ = 2: from three replies on, three must be the same.
     assert decided.pools.sum(axis=1).tolist() == [3, 4, 4, 4, 4, 4, 3]

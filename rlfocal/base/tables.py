@@ -53,7 +53,7 @@ class Table:
 
     @property
     def explained_terms(self) -> dict[str, str]:
-        """The entries of `words` whose terms occur in the table."""
+        """The meanings of those terms in `words` that occur in the table, by term."""
         cells = {cell for row in self.rows for cell in row}
         shown = {*map(_drop_arrow, self.header), *cells}
         return {word: meaning for word, meaning in self.words.items() if word in shown}

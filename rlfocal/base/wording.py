@@ -40,7 +40,8 @@ def count_noun(n: int, noun: str) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """
+    """A number with so many decimal digits; a dash for None and NaN.
+
     >>> decimal(0.12345), decimal(None)
     ('0.123', '–')
     """
@@ -48,7 +49,8 @@ def decimal(value: float | None, digits: int = 3) -> str:
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:
-    """
+    """A fraction as a percentage without its sign; a dash for None and NaN.
+
     >>> percent(0.12345), percent(None)
     ('12.35', '–')
     """
@@ -82,7 +84,8 @@ def interval(
 
 
 def duration(seconds: float) -> str:
-    """
+    """A duration in words, with two units at most.
+
     >>> duration(45.2), duration(754), duration(11_640)
     ('45 s', '12 min 34 s', '3 h 14 min')
     """

@@ -110,7 +110,7 @@ def predictions(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import per-choice scores or answers: CSV, Parquet, JSONL or Arrow, packed or not. All or nothing.
+    """Import per-choice scores or answers from CSV, Parquet, JSONL or Arrow, packed or not; all rows or none.
 
     Scores are a list per row, a column per choice, or a row per choice. Labels are indices, letters or texts
     of choices, and ids are numbers or texts. Importing the same file again changes nothing.
@@ -137,7 +137,7 @@ def import_tables(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import another warehouse's tables, complete: answers, runs, corrections. All or nothing.
+    """Import another warehouse's tables, complete: answers, runs and corrections; all of them or none.
 
     The other warehouse may be on another host, and of another kind (SQLite or Postgres). Files that were
     changed are refused. Rows that the warehouse has stay as they are.
@@ -168,7 +168,7 @@ def lm_eval(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
+    """Import what lm-eval wrote with `--log_samples --output_path`; all of it or nothing.
 
     Choices come with their log-likelihoods, generated texts with their grade. Importing the same logs again
     changes nothing. Of several runs of one task, the latest counts.
@@ -190,7 +190,7 @@ def import_model_prices(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Set the prices of imported models. All or none. Repeating it writes nothing.
+    """Set the prices of imported models, all or none. If repeated, it writes nothing.
 
     The shipped list has public list prices of many LLMs, with date and source. A price per million tokens
     also gives a flat price: the price of a query of 800 prompt tokens and 200 answered ones.
@@ -219,7 +219,7 @@ def export_tables(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Write the warehouse's tables to a folder of plain files. All or nothing. (The default.)
+    """Write the warehouse's tables to a folder of plain files, all or none; this is the default export.
 
     Texts of confidential documents are left out without `--questions`.
     """

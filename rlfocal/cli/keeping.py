@@ -224,7 +224,7 @@ def correct_labels(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
+    """Correct documents' labels or gold answers, all or none. If repeated, it writes nothing.
 
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history. A
     correction stays if the document is imported or extracted again with its old label. Rows with neither

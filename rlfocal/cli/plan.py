@@ -54,10 +54,10 @@ def plan(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs no model.
+    """Show what a regeneration would run, without a model: partitions, requests, tokens, GPU-hours and money.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
-    `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. To count a
+    `--datasets`), otherwise taken from the benchmark's stated size. The command needs no network. To count a
     benchmark's own tasks (`include_path`), their Python runs.
     """
     if check:
@@ -87,8 +87,9 @@ def plan(
 def prefetch(request: PoolRequest, as_json: Json = False) -> None:
     """Download a pool's data sets, tokenizers and weights, before a GPU is paid for.
 
-    Needs no GPU. Started again, it continues where it stopped. If a model cannot be downloaded, the others
-    are, and the exit code is 1. A regeneration downloads by itself what is missing, while other models run.
+    The command needs no GPU. Started again, it continues where it stopped. If a model cannot be downloaded,
+    the others are, and the exit code is 1. A regeneration downloads by itself what is missing, while other
+    models run.
     """
     from rlfocal.base.errors import InputError
     from rlfocal.base.failures import describe_error

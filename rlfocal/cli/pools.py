@@ -52,8 +52,8 @@ def regenerate(
 
     Use it for a pool that is to be kept up to date. Use `extract` for the models' answers alone.
 
-    Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
-    If a model fails, the others are still evaluated and reported; the exit code is then 1.
+    It runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records
+    it. If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
     request = replace(request, location=warehouse)
     chosen = request.load_pool()
@@ -268,8 +268,8 @@ def probe(
     Use it for a service that may have swapped its model, or for a new quantization. Use `add-model --probe`
     for a model that is not in the pool.
 
-    It asks a thousandth to a hundredth of a benchmark. A change is what `diff` counts as one; the exit code
-    is then 1.
+    It asks a thousandth to a hundredth of a benchmark. If answers changed by more than `diff` allows, the
+    exit code is 1.
     """
     from rich.console import Console
 
@@ -317,11 +317,11 @@ def remove_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a model from a pool: the reverse of add-model. Repeating it writes nothing.
+    """Remove a model from a pool: the reverse of add-model. If repeated, it writes nothing.
 
-    Restores the pool's file to the byte. Deletes the model's answers to the pool's benchmarks, and the runs
-    there of pools with it; earlier snapshots keep both. Without a POOL, deletes only the model's answers (to
-    the named benchmarks, or all); past evaluations stay.
+    It restores the pool's file to the byte, and deletes the model's answers to the pool's benchmarks, and the
+    runs there of pools with it. Earlier snapshots keep them. Without a POOL, it deletes only the model's
+    answers (to the named benchmarks, or all); past evaluations stay.
     """
     if pool is None:
         raise InputError("no model is named; give MODEL, or POOL and MODEL")

@@ -98,11 +98,11 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
         choice = pool_choice(warehouse, board.benchmark, [run.run_id for run in s.runs], board.models)
         if choice is None:
             continue
-        for pool in choice.chosen:
+        for pool in choice.chosen_pools:
             add(s.method, pool, percent(pool.share))
         if s is board.ours[-1]:
-            add("all models", choice.full, MISSING_CELL)
-            add("best in hindsight", choice.best, MISSING_CELL)
+            add("all models", choice.whole_pool, MISSING_CELL)
+            add("best in hindsight", choice.best_pool, MISSING_CELL)
     return table
 
 

@@ -42,14 +42,14 @@ class PoolUse(PoolFigures):
 class PoolChoice:
     """The pools that RL-Focal chose on one benchmark, and those that it could have chosen."""
 
-    chosen: tuple[PoolUse, ...]
+    chosen_pools: tuple[PoolUse, ...]
     """The most frequently chosen pools, by falling share."""
-    distinct: int
+    n_distinct: int
     """The number of different pools that RL-Focal used."""
-    full: PoolFigures
-    best: PoolFigures
+    whole_pool: PoolFigures
+    best_pool: PoolFigures
     """The pool with the highest plurality accuracy on the test documents, of all that were measured."""
-    others: tuple[PoolFigures, ...]
+    other_pools: tuple[PoolFigures, ...]
     """All other pools of up to `max_size` models; empty if there are too many models."""
     max_size: int
 
@@ -60,20 +60,18 @@ class TestAnswers:
 
     kind: Kind
     models: tuple[str, ...]
-    """N names, in alphabetical order."""
+    """The names of the N models, in alphabetical order."""
     predictions: Ints
-    """(T, N) choices, or codes of free answers, which are equal for equal answers to a document; -1 for
-    none."""
+    """(T, N) choices, or codes of free answers, equal for equal answers to a document; -1 for none."""
     labels: Ints
     """(T,) the right choice or code; -1 if no model is right."""
-    answered: Bools
+    is_given: Bools
     """(T, N) whether the warehouse has the model's answer."""
 
     def describe(self, pools: Bools) -> dict[tuple[str, ...], PoolFigures]:
-        """By members, the statistics of P pools (P, N), each on the documents that all its members
-        answered."""
+        """By members, the statistics of pools (P, N), each on the documents that all its members answered."""
         statistics = pool_diversity(
-            self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=POOL_METRICS
+            self.predictions, self.labels, pools, kind=self.kind, answered=self.is_given, wanted=POOL_METRICS
         )
         members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
         numbers = zip(*(statistics.metrics[name].tolist() for name in POOL_METRICS), strict=True)
@@ -120,8 +118,7 @@ def pool_choice(
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
 ) -> tuple[TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
-    """The models' answers, and the statistics of all small pools and of the pool of all; cached for a
-    page."""
+    """The models' answers, and the statistics of all small pools and of all models together; cached."""
     about = {"benchmark": benchmark, "models": list(models)}
     columns = warehouse.columns(script("queries/test_answers"), about)
     cells = columns["number"], columns["model"]

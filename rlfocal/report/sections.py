@@ -34,7 +34,7 @@ class Section:
     board: Board
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
-    learned: tuple[tuple[str, tuple[Table, ...]], ...]
+    explanations: tuple[tuple[str, tuple[Table, ...]], ...]
     """Pairs of a heading and tables on what a method of RL-Focal's learned."""
     documents: dict[str, Any] | None
     """The decided documents that the page shows one by one; None if there are none."""

@@ -25,20 +25,20 @@ def test_every_pool_is_as_by_definition_whatever_is_missing(warehouse: Warehouse
     )
     choice = pool_choice(warehouse, "b", ["r"], [*models, "gone"])
     assert choice is not None
-    assert [(pool.models, pool.share) for pool in choice.chosen] == [
+    assert [(pool.models, pool.share) for pool in choice.chosen_pools] == [
         (("m01", "m04"), 2 / 3),
         (("gone", "m00"), 1 / 3),
     ]
-    assert choice.distinct == 2
-    lost = choice.chosen[1], choice.full
+    assert choice.n_distinct == 2
+    lost = choice.chosen_pools[1], choice.whole_pool
     assert all((pool.focal_diversity, pool.plurality_accuracy) == (None, None) for pool in lost)
-    found = {pool.models: pool for pool in (*choice.others, choice.chosen[0], choice.best)}
+    found = {pool.models: pool for pool in (*choice.other_pools, choice.chosen_pools[0], choice.best_pool)}
     assert len(found) == 2**5 - 1 - 5
     for members, pool in found.items():
         oracle = pool_oracle(data, tuple(map(models.index, members)))
         same(column([pool.focal_diversity])[0], oracle["focal_diversity"])
         same(column([pool.plurality_accuracy])[0], oracle["plurality_accuracy"])
-    assert choice.best.plurality_accuracy == max(pool.plurality_accuracy or 0 for pool in found.values())
+    assert choice.best_pool.plurality_accuracy == max(pool.plurality_accuracy or 0 for pool in found.values())
 
 
 @pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
@@ -50,9 +50,9 @@ def test_pools_of_many_models_are_small(warehouse: Warehouse, n: int, max_size: 
     choice = pool_choice(warehouse, "b", [], models)
     assert choice is not None
     assert choice.max_size == max_size
-    pairs = {pool.models for pool in (*choice.others, choice.best) if len(pool.models) == 2}
+    pairs = {pool.models for pool in (*choice.other_pools, choice.best_pool) if len(pool.models) == 2}
     assert len(pairs) == (n * (n - 1) // 2 if max_size == 2 else 0)
-    assert choice.full.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
+    assert choice.whole_pool.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
     few = pool_choice(warehouse, "b", [], models[:5])
     assert few is not None
     assert few.max_size == 5

@@ -44,23 +44,23 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     if choice is None:
         return None
     points = [
-        *(_plot(pool, models) for pool in choice.others),
-        *(_plot(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
-        _plot(choice.full, models, "all models"),
-        _plot(choice.best, models, "best in hindsight"),
+        *(_plot(pool, models) for pool in choice.other_pools),
+        *(_plot(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen_pools),
+        _plot(choice.whole_pool, models, "all models"),
+        _plot(choice.best_pool, models, "best in hindsight"),
     ]
     points = [p for p in points if p["d"] is not None and p["a"] is not None]
     if not points:
         return None
     asked = (
-        f"It used {choice.distinct:,} pools, of which the {len(choice.chosen)} most frequent are shown; area "
-        "is their share of its decisions. "
-        if choice.chosen
+        f"It used {choice.n_distinct:,} pools, of which the {len(choice.chosen_pools)} most frequent are "
+        "shown; area is their share of its decisions. "
+        if choice.chosen_pools
         else ""
     )
     sizes = {1: "", 2: "2 "}.get(choice.max_size, f"2 to {choice.max_size} ")
-    most = choice.chosen[0] if choice.chosen else None
-    best = choice.best
+    most = choice.chosen_pools[0] if choice.chosen_pools else None
+    best = choice.best_pool
     often = f"Chosen most often: {', '.join(most.models)} ({percent(most.share, 0)} %). " if most else ""
     return Figure(
         _chart(points, models),
@@ -74,8 +74,7 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _plot(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
-    """The point of one pool; fields that all have are left out, and members are positions, as there are
-    thousands."""
+    """One pool's point, kept short for a page with thousands: members `m` are their positions in `models`."""
     members = [models.index(model) for model in pool.models if model in models]
     diversity, accuracy = _round(pool.focal_diversity, 4), _round(pool.plurality_accuracy, 4, 100)
     point = {"m": members, "d": diversity, "a": accuracy}
