@@ -93,7 +93,7 @@ def of_kind(kind: str) -> Dataset:
 
 
 @pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("kind", ["choices", "answers", "passes"])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow), "passes"])
 def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
     """Told another story about everybody else, it decides the same."""
     data = of_kind(kind)

@@ -85,6 +85,7 @@ def test_a_run_within_a_budget_does_not_say_what_decides_without_one(studied: Wa
     assert told[None]
 
 
+@pytest.mark.slow
 def test_the_start_is_the_same_with_agents_that_are_stored_and_without(studied: Warehouse) -> None:
     first = pooled(evaluate(studied, "b", methods=["rl_focal_start"], seeds=1).rows)["rl_focal_start"]
     evaluate(studied, "b", methods=["rl_focal"], seeds=1)
@@ -92,7 +93,7 @@ def test_the_start_is_the_same_with_agents_that_are_stored_and_without(studied: 
     assert pooled(again.rows)["rl_focal_start"].accuracy == first.accuracy
 
 
-@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
+@pytest.mark.parametrize("method", ["rl_focal_sequential", pytest.param("rl_focal", marks=pytest.mark.slow)])
 def test_explain_says_what_decides(studied: Warehouse, method: str) -> None:
     evaluate(studied, "b", methods=[method], seeds=1)
     row = next(s for s in leaderboard(studied)[0].rows if s.method == method)

@@ -92,9 +92,9 @@ SOLUTION = "She buys 3 and finds {0}.\nThat makes <<3+{0}={1}>>{1}.\n#### {1}"
     [
         (SOLUTION, "{1}"),
         ("{1}", SOLUTION),
-        (SOLUTION, SOLUTION),
-        (r"We have $3+{0}=\boxed{{{1}}}$.", "{1}"),
-        ("{1}", r"Thus \boxed{{{1}}}."),
+        pytest.param(SOLUTION, SOLUTION, marks=pytest.mark.slow),
+        pytest.param(r"We have $3+{0}=\boxed{{{1}}}$.", "{1}", marks=pytest.mark.slow),
+        pytest.param("{1}", r"Thus \boxed{{{1}}}.", marks=pytest.mark.slow),
         ("{1}", "{1}"),
     ],
 )

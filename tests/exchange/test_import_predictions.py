@@ -299,14 +299,14 @@ WRONG: dict[str, Fault] = {
 }
 
 
+@pytest.mark.parametrize("suffix", [".parquet", pytest.param(".jsonl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", WRONG)
-def test_refused_whole(unwritten: Warehouse, tmp_path: Path, fault: str) -> None:
+def test_refused_whole(unwritten: Warehouse, tmp_path: Path, fault: str, suffix: str) -> None:
     docs, scores, message = WRONG[fault]
     before = unwritten.snapshot()
-    for suffix in (".parquet", ".jsonl"):
-        files = write(tmp_path / f"docs{suffix}", docs), write(tmp_path / f"scores{suffix}", scores)
-        with pytest.raises(InputError, match=message):
-            import_predictions(unwritten, *files)
+    files = write(tmp_path / f"docs{suffix}", docs), write(tmp_path / f"scores{suffix}", scores)
+    with pytest.raises(InputError, match=message):
+        import_predictions(unwritten, *files)
     assert unwritten.snapshot() == before
 
 

@@ -201,7 +201,7 @@ def test_a_mutated_log_is_refused_or_read_as_written(tmp_path: Path, name: str, 
 
 
 @pytest.mark.parametrize("n", [FEW, MANY])
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+@pytest.mark.parametrize("suffix", [".jsonl", pytest.param(".csv", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("table", ["docs", "scores"])
 @pytest.mark.parametrize("name", TABLES)
 def test_a_mutated_table_is_refused_or_read_as_written(

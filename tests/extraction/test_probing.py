@@ -197,7 +197,15 @@ def test_probe_predictions_are_predictions(location: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("where", KILLS)
+@pytest.mark.parametrize(
+    "where",
+    [
+        where
+        if where in ("asking 13", "writing", "committed")
+        else pytest.param(where, marks=pytest.mark.slow)
+        for where in KILLS
+    ],
+)
 def test_a_killed_probe_continues(location: Path, plain: Path, undisturbed: pa.Table, where: str) -> None:
     probe_and_kill(str(location), where)
     n_committed = probe_answers(location).num_rows

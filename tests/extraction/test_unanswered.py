@@ -96,7 +96,7 @@ def test_a_filtered_document_is_wrong_in_every_statistic(kind: str, cli: Cli, tm
             assert data.probs[wrong].ravel().tolist() == pytest.approx([1 / 3] * 6)
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 def test_what_may_pass_is_asked_again_alone(kind: str, tmp_path: Path) -> None:
     cut = {"one 3", "two 0"}
 

@@ -23,6 +23,9 @@ QUICK = ("one class", "no texts", "few answers")
 """Edges that each method meets in `make test`; the others take as long again."""
 
 
+EACH_KIND = pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
+
+
 def offered(data: Dataset) -> set[str]:
     """Under either protocol."""
     return {name for protocol in PROTOCOLS for name in every_method(data, protocol)[0]}
@@ -45,7 +48,7 @@ def fitted_once(name: str, kind: str) -> tuple[Dataset, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@EACH_KIND
 def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(name: str, kind: str) -> None:
     data, policy = fitted_once(name, kind)
     test = data.test if name == "oracle" else data.test.hide_labels()
@@ -67,7 +70,7 @@ def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(nam
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@EACH_KIND
 def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     data, policy = fitted_once(name, kind)
     assert isinstance(policy, BudgetedPolicy) == entry_of(name).has_budgets

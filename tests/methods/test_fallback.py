@@ -33,7 +33,11 @@ FAST: dict[str, dict[str, Any]] = {
     "gated_log_linear": {"steps": 60},
     "rl_focal_sequential": {"folds": 3},
 }
-each_method = pytest.mark.parametrize("method", FAST)
+each_method = pytest.mark.parametrize(
+    "method",
+    ["rl_focal", "rl_focal_sequential", pytest.param("gated_log_linear", marks=pytest.mark.slow)],
+)
+each_kind = pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 
 
 def fit(method: str, rows: Dataset, seed: int = 0, **changes: Any) -> Any:
@@ -73,7 +77,7 @@ def test_one_model_far_ahead_decides_alone(method: str) -> None:
 
 
 @each_method
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@each_kind
 def test_shuffled_labels_teach_nothing(method: str, kind: Kind) -> None:
     """The good models agree, whatever the labels are made to say; one of them or some answer."""
     data = skilled([0.9, 0.85, 0.9, 0.8], n_docs=600, kind=kind)
@@ -189,8 +193,8 @@ def test_a_router_does_the_same(name: PolicyName) -> None:
         np.testing.assert_array_equal(driver._pool > 0, together.pools[row])
 
 
-@pytest.mark.parametrize("method", ["rl_focal", "gated_log_linear", "rl_focal_sequential"])
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@each_method
+@each_kind
 def test_names_and_places_of_models_do_not_matter(method: str, kind: Kind) -> None:
     """Two models are equally accurate, so that a tie would go by place."""
     data = skilled([0.5, 0.7, 0.7, 0.6], n_docs=300, kind=kind, seed=3)

@@ -68,6 +68,7 @@ def letters(n_models: int = 28, n_docs: int = 500) -> Dataset:
     return stream(np.where(right, labels[:, None], wrong), labels, 4)
 
 
+@pytest.mark.slow
 def test_the_mean_pool_and_budgets_are_kept_without_texts() -> None:
     """Of 28 models that are all as good."""
     data = letters()

@@ -48,7 +48,7 @@ def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, "choices") for name in ONLINE]
-    + [pytest.param(name, "answers", marks=[pytest.mark.slow] if name in SLOWER else []) for name in ONLINE],
+    + [pytest.param(name, "answers", marks=pytest.mark.slow) for name in ONLINE],
 )
 def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str) -> None:
     made, test = policy(name, kind), data_of(kind).test

@@ -112,7 +112,10 @@ def test_models_that_are_down_are_replaced() -> None:
     assert (calls.called.sum(axis=1) == 1).all()
 
 
-@pytest.mark.parametrize(("benchmark", "n_train", "gain"), [("mmlu", 1_200, 0.0), ("bbh", 1_200, 0.005)])
+@pytest.mark.parametrize(
+    ("benchmark", "n_train", "gain"),
+    [pytest.param("mmlu", 1_200, 0.0, marks=pytest.mark.slow), ("bbh", 1_200, 0.005)],
+)
 def test_real_models_known_by_their_grades_alone(
     real_warehouse: Path, benchmark: str, n_train: int, gain: float
 ) -> None:

@@ -93,8 +93,14 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(
+    ("pool", "entry"),
+    [
+        pytest.param(pool, entry, marks=[pytest.mark.slow] if "block" not in (pool, entry) else [])
+        for pool in POOLS
+        for entry in ENTRIES
+    ],
+)
 def test_out_again_every_byte_is_as_before(pool: str, entry: str, tmp_path: Path) -> None:
     file, source = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
     file.write_bytes(POOLS[pool].encode())

@@ -125,7 +125,15 @@ def test_whichever_model_is_down_another_stands_in(method: str, request: pytest.
 
 
 @pytest.mark.parametrize("method", ["sequential", "rl_focal"])
-@pytest.mark.parametrize("down", [["m0"], ["m1", "m2"], ["m2", "m3"], ["m0", "m1", "m2", "m3", "m5"]])
+@pytest.mark.parametrize(
+    "down",
+    [
+        ["m0"],
+        pytest.param(["m1", "m2"], marks=pytest.mark.slow),
+        pytest.param(["m2", "m3"], marks=pytest.mark.slow),
+        ["m0", "m1", "m2", "m3", "m5"],
+    ],
+)
 def test_models_known_to_be_down_are_those_that_a_replay_takes_for_down(
     method: str, down: list[str], request: pytest.FixtureRequest
 ) -> None:

@@ -156,7 +156,7 @@ def put_many(warehouse: Warehouse, n: int) -> None:
         warehouse.append("models", pa.table({"model": models}))
 
 
-@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
     """Neither ours, nor an unsigned one, as earlier versions and other clients make them."""
     put_many(warehouse, 30)

@@ -287,7 +287,7 @@ def test_a_write_whose_token_expires_lands_whole_or_not_at_all(
         assert warehouse.rows("SELECT benchmark, n FROM accuracy ORDER BY ALL") == [("answers", N), ("b", N)]
 
 
-@pytest.mark.parametrize("refusal", ["expired", "away"])
+@pytest.mark.parametrize("refusal", ["expired", pytest.param("away", marks=pytest.mark.slow)])
 def test_a_store_that_refuses_loses_nothing_to_a_repair(
     refusal: str, lake: str, lasting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
