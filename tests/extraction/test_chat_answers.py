@@ -91,9 +91,8 @@ def test_every_token_that_is_billed_is_counted(
     assert (known.read, known.written) == expected
 
 
-@pytest.mark.parametrize(
-    ("listed", "belief"),
-    [
+def test_what_is_believed_of_listed_tokens(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], Any]] = [
         ({"A": -0.1, "B": -3.0, "C": -4.0}, [-0.1, -3.0, -4.0]),
         ({"A": -0.1, "B": None, "C": None}, [-0.1, *[math.log1p(-math.exp(-0.1))] * 2]),  # what is left
         ({"A": -0.1, "B": None, "C": -3.0}, [-0.1, math.log(1 - math.exp(-0.1) - math.exp(-3)), -3.0]),
@@ -107,23 +106,21 @@ def test_every_token_that_is_billed_is_counted(
         ({"A": "-0.1", "B": -1.0, "C": -2.0}, "broken"),
         ({"I": -0.01, "We": -5.0, "A": -9.2}, "unclear"),  # next to no evidence
         ({}, "broken"),
-    ],
-)
-def test_what_is_believed_of_listed_tokens(listed: dict[str, Any], belief: Any, tmp_path: Path) -> None:
+    ]
+    n = len(cases)
+
     def reply(request: dict[str, Any], number: int) -> Any:
-        own = listed if question_of(request) == "question 2" else TOP
-        return chat_answer("A", top=own)
+        place = int(question_of(request).removeprefix("question "))
+        return chat_answer("A", top=cases[place][0] if place < n else TOP)
 
     with stub_server(reply) as stub:
-        scores = list(start(stub, tmp_path).score(documents()))
-    for row in scores[:2] + scores[3:]:
-        assert [score.token_logprobs[0] for score in row] == pytest.approx(list(TOP.values()))
-    found = scores[2]
-    if isinstance(belief, str):
-        assert {score.unanswered and score.unanswered.kind for score in found} == {belief}
-        assert len({score.token_logprobs for score in found}) == 1
-    else:
-        assert [score.token_logprobs[0] for score in found] == pytest.approx(belief)
+        scores = list(start(stub, tmp_path).score(documents(n + 1)))
+    for row, (listed, belief) in zip(scores, [*cases, (TOP, list(TOP.values()))], strict=True):
+        if isinstance(belief, str):
+            assert {score.unanswered and score.unanswered.kind for score in row} == {belief}, listed
+            assert len({score.token_logprobs for score in row}) == 1
+        else:
+            assert [score.token_logprobs[0] for score in row] == pytest.approx(belief), listed
 
 
 def test_a_first_document_that_is_filtered_says_nothing_about_what_is_listed(tmp_path: Path) -> None:

@@ -72,26 +72,19 @@ def test_a_list_of_all_tasks_is_all_tasks(sql: duckdb.DuckDBPyConnection, macro:
 
 
 @pytest.mark.parametrize("macro", MACROS)
-def test_it_works_laterally_and_without_use(sql: duckdb.DuckDBPyConnection, macro: str) -> None:
-    expected = rows(sql, macro)
-    arguments = MACROS[macro].format(**KNOWN | {"benchmark": "v.name"})
+def test_every_argument_may_be_a_column_and_nothing_is_in_use(
+    sql: duckdb.DuckDBPyConnection, macro: str
+) -> None:
+    given = {"task": "'t00'", "split": "'test'"}
+    expected = rows(sql, macro, **given)
+    columns = ", ".join(f"{value} AS {name}" for name, value in (KNOWN | given).items())
+    arguments = MACROS[macro].format(**{name: f"v.{name}" for name in KNOWN})
     sql.execute("USE memory")
     try:
-        call = f"SELECT m.* FROM (VALUES ('b')) AS v(name), warehouse.{macro}({arguments}) AS m"
+        call = f"SELECT m.* FROM (SELECT {columns}) AS v, warehouse.{macro}({arguments}) AS m"
         assert rounded(sql.execute(call).fetchall()) == rounded(expected)
     finally:
         sql.execute("USE warehouse")
-
-
-@pytest.mark.parametrize("macro", MACROS)
-def test_every_argument_may_be_a_column(sql: duckdb.DuckDBPyConnection, macro: str) -> None:
-    expected = rows(sql, macro, task="'t00'", split="'train'")
-    columns = ", ".join(
-        f"{value} AS {name}" for name, value in (KNOWN | {"task": "'t00'", "split": "'train'"}).items()
-    )
-    arguments = MACROS[macro].format(**{name: f"v.{name}" for name in KNOWN})
-    called = sql.execute(f"SELECT m.* FROM (SELECT {columns}) AS v, {macro}({arguments}) AS m").fetchall()
-    assert rounded(called) == rounded(expected)
 
 
 @pytest.mark.parametrize(

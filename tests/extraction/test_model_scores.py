@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import duckdb
 import numpy as np
@@ -90,7 +90,7 @@ def test_two_models_and_two_runs(sql: duckdb.DuckDBPyConnection, data: Answers) 
         for i, j in np.argwhere(data.answered).tolist()
     ]
     insert(sql, "decisions", made)
-    for a, b in combinations(np.flatnonzero(data.answered.any(axis=0)).tolist(), 2):
+    for a, b in pairwise(np.flatnonzero(data.answered.any(axis=0)).tolist()):
         expected = pytest.approx(compared(data, a, b), abs=1e-9)
         models, runs = (f"m{a:02}", f"m{b:02}"), (f"r{a}", f"r{b}")
         assert sql.execute("FROM compare_models('b', a := ?, b := ?)", models).fetchall() == [expected]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -64,27 +65,37 @@ VERB_FORM = re.compile(r"[A-Z]{2,}(?:ED|LY)")
 """Single words such as LISTED and CLEARLY: what is listed, and what is clear?"""
 
 
-def trees(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))
+class Definitions(NamedTuple):
+    """The names that the modules of a folder define, of constants and functions with the file."""
+
+    classes: list[str]
+    constants: list[str]
+    functions: list[str]
 
 
-def classes(*folders: str) -> list[str]:
-    return [
-        node.name for _, tree in trees(*folders) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    ]
-
-
-def constants(*folders: str) -> Iterator[str]:
-    """Every upper-case name that a module binds, and its file."""
-    for path, tree in trees(*folders):
+@cache
+def definitions(folder: str) -> Definitions:
+    """Upper-case names that a module binds are constants; properties are left out of the functions."""
+    found = Definitions([], [], [])
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        tree, file = ast.parse(path.read_text("utf-8")), path.relative_to(ROOT)
         for node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names = (name for target in targets if target for name in ast.walk(target))
             for name in names if isinstance(node, ast.Assign | ast.AnnAssign) else ():
                 if isinstance(name, ast.Name) and name.id.isupper():
-                    yield f"{path} {name.id}"
+                    found.constants.append(f"{file} {name.id}")
+        for part in ast.walk(tree):
+            if isinstance(part, ast.ClassDef):
+                found.classes.append(part.name)
+            elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                decorators = " ".join(map(ast.unparse, part.decorator_list))
+                found.functions.extend([] if "property" in decorators else [f"{file} {part.name}"])
+    return found
+
+
+def classes(*folders: str) -> list[str]:
+    return [name for folder in folders for name in definitions(folder).classes]
 
 
 PARTICLE = re.compile(
@@ -93,15 +104,6 @@ PARTICLE = re.compile(
     r"with|within|without"
 )
 """Words that are neither a verb nor a noun: a function of such a name says nothing of what it does."""
-
-
-def functions(*folders: str) -> Iterator[str]:
-    """Every function and method but properties, and its file."""
-    for path, tree in trees(*folders):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                decorators = " ".join(map(ast.unparse, node.decorator_list))
-                yield from [] if "property" in decorators else [f"{path} {node.name}"]
 
 
 def is_noun(name: str) -> bool:
@@ -157,8 +159,8 @@ def test_a_noun_may_have_a_participle_before_it(name: str) -> None:
 
 
 def test_no_function_is_named_by_a_particle_alone() -> None:
-    found = [place for place in functions(*CODE) if PARTICLE.fullmatch(place.rpartition(" ")[2].strip("_"))]
-    assert found == []
+    functions = [place for folder in CODE for place in definitions(folder).functions]
+    assert [place for place in functions if PARTICLE.fullmatch(place.rpartition(" ")[2].strip("_"))] == []
 
 
 def test_no_two_classes_of_the_code_share_a_name() -> None:
@@ -168,7 +170,7 @@ def test_no_two_classes_of_the_code_share_a_name() -> None:
 
 def test_constants_name_their_subject() -> None:
     found = []
-    for place in constants(*CODE):
+    for place in (place for folder in CODE for place in definitions(folder).constants):
         name = place.rpartition(" ")[2].strip("_")
         if NO_SUBJECTS.fullmatch(name) or VERB_FORM.fullmatch(name):
             found.append(place)

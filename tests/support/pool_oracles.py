@@ -19,8 +19,8 @@ from rlfocal.statistics import metrics
 
 METRICS = ["n", "size", *metrics.METRICS]
 PAIR_METRICS = ("q_statistic", "correlation", "disagreement", "kappa", "double_fault", "cohens_kappa")
-FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-"""In either suite: an example takes tenths of a second of SQL."""
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+"""As many examples as the profile says, of a connection that is made once."""
 
 
 @dataclass(frozen=True)

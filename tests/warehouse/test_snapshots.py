@@ -50,9 +50,8 @@ def test_snapshots_list_each_commit(warehouse: Warehouse) -> None:
     assert snapshots(warehouse, 100) == found
 
 
-@pytest.mark.parametrize(
-    ("backend", "settings", "is_low"),
-    [
+def test_precision_is_low_in_16_bits_quantised_or_unknown(warehouse: Warehouse) -> None:
+    cases: list[tuple[str, dict[str, str], bool]] = [
         ("hf", {"dtype": "float32"}, False),
         ("hf", {"dtype": "bfloat16"}, True),
         ("vllm", {"dtype": "float32", "quantization": "fp8"}, True),
@@ -60,15 +59,16 @@ def test_snapshots_list_each_commit(warehouse: Warehouse) -> None:
         ("openai", {}, True),
         ("openai", {"dtype": "float32"}, False),
         ("chat", {}, True),
-    ],
-)
-def test_precision_is_low_in_16_bits_quantised_or_unknown(
-    warehouse: Warehouse, backend: str, settings: dict[str, str], is_low: bool
-) -> None:
-    a = put(warehouse, SCORES, backend=backend, settings=json.dumps(settings))
-    b = put(warehouse, SCORES[::-1], backend=backend, settings=json.dumps(settings))
-    [partition] = diff(warehouse.location.directory, a, b).partitions
-    assert partition.low_precision is is_low
+    ]
+    a, b = (
+        [
+            put(warehouse, scores, str(i), backend=backend, settings=json.dumps(settings))
+            for i, (backend, settings, _) in enumerate(cases)
+        ][-1]
+        for scores in (SCORES, SCORES[::-1])
+    )
+    partitions = diff(warehouse.location.directory, a, b).partitions
+    assert [p.low_precision for p in partitions] == [is_low for _, _, is_low in cases]
 
 
 def test_differences_of_choices_against_numpy(warehouse: Warehouse) -> None:

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from support.pool_oracles import column as numbers
@@ -40,7 +40,6 @@ def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, 
         insert(connection, table, [{**key, **row} for row in rows])
 
 
-DEAR = settings(max_examples=15)
 # Few values, so that choices tie, with and without their lengths.
 SCORES = st.sampled_from([-6.0, -4.0, -3.0, -2.0, -1.0, -0.0, -90.0])
 TEXTS = st.text(alphabet="aé漢", max_size=3)
@@ -188,7 +187,6 @@ def fill_said(
         fill(connection, docs=docs, answer_passes=passes)
 
 
-@DEAR
 @given(data=said())
 def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -213,7 +211,6 @@ def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray,
             assert math.isnan(twin.same_error[a, b])
 
 
-@DEAR
 @given(data=said())
 def test_consensus(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -241,13 +238,12 @@ def test_an_unknown_benchmark_has_no_agreement(sql: duckdb.DuckDBPyConnection) -
         sql.sql("FROM best_partner('b', 'm9')").fetchall()
 
 
-@DEAR
 @given(data=said())
 def test_best_partner(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
     fill_said(sql, kind, predictions, labels)
     right = predictions == labels[:, None]
-    for j in range(predictions.shape[1]):
+    for j in {0, predictions.shape[1] - 1}:
         rows = sql.execute("FROM best_partner('b', ?)", [f"m{j}"]).fetchall()
         assert {row[0] for row in rows} == {f"m{i}" for i in range(right.shape[1]) if i != j}
         rescued = [row[3] for row in rows]
