@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,14 @@ FROZEN = "frozen"
 
 @dataclass(frozen=True)
 class DriftTable:
-    """Methods on one benchmark's test documents, in an order that each seed draws, labels revealed."""
+    """Methods on one benchmark's test documents, in orders that each seed draws, with labels revealed."""
 
     benchmark: str
-    stream: str
-    """A key of `STREAMS`."""
     methods: tuple[str, ...]
     above: tuple[str, ...]
-    """Methods to which differences are taken on the same streams."""
+    """Methods to which differences are taken on the same stream."""
+    streams: tuple[str, ...] = ("shuffled", "tasks in blocks", "models degrade")
+    """Keys of `STREAMS`."""
     seeds: int = 3
 
     @property
@@ -47,28 +48,38 @@ class DriftTable:
 
     @property
     def about(self) -> dict[str, Any]:
-        return {"benchmark": self.benchmark, "protocol": "online", "label": self.stream, "settings": []}
+        return {"benchmark": self.benchmark, "protocol": "online", "settings": []}
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         data, started = read_dataset(warehouse, self.benchmark, None), time.process_time()
         tasks, data = data.test.tasks, data.hide_tasks()
-        streams = [STREAMS[self.stream](data, tasks, seed) for seed in range(self.seeds)]
-        decided = {name: [_decide(name, *one) for one in enumerate(streams)] for name in self.methods}
+        fitted = {name: make_method(name).fit(data.train, range(self.seeds)) for name in self.methods}
+        rows: list[dict[str, Any]] = []
+        for name in self.streams:
+            streams = [STREAMS[name](data, tasks, seed) for seed in range(self.seeds)]
+            decided = {
+                method: [_decide(policy, *stream) for policy, stream in zip(cycle(policies), streams)]
+                for method, policies in fitted.items()
+            }
+            rows += self._make_rows(name, decided)
         about = {
             "models": len(data.models),
             "documents": len(data.test),
             "data": data.fingerprint()[:12],
             "seconds": round(time.process_time() - started, 1),
         }
-        return about, list(self._make_rows(decided))
+        return about, rows
 
-    def _make_rows(self, decided: Mapping[str, list[_Decided]]) -> Iterator[dict[str, Any]]:
+    def _make_rows(
+        self, stream: str, decided: Mapping[str, Sequence[StreamDecisions]]
+    ) -> Iterator[dict[str, Any]]:
         online = {name: np.stack([one.right for one in seeds]) for name, seeds in decided.items()}
         for name, seeds in decided.items():
             frozen = np.stack([one.right_frozen for one in seeds])
             others = {FROZEN: frozen, **{other: online[other] for other in self.above if other != name}}
             yield {
                 "method": name,
+                "label": stream,
                 "seeds": self.seeds,
                 "budget": None,
                 "accuracy": round(float(online[name].mean()), 6),
@@ -81,7 +92,7 @@ class DriftTable:
 
 
 @dataclass(frozen=True)
-class _Decided:
+class StreamDecisions:
     """One seed's decisions on T test documents, in the order of the warehouse."""
 
     right: Floats
@@ -96,14 +107,10 @@ Stream = tuple[Dataset, Ints]
 """Train documents, then T test documents as they come; and (T,) each one's place in the warehouse's order."""
 
 
-def _decide(method: str, seed: int, stream: Stream) -> _Decided:
-    data, order = stream
-    [policy] = make_method(method).fit(data.train, [seed])
-    right, asked = zip(
-        *(_mark_right(policy, data, protocol) for protocol in ("online", "frozen")), strict=True
-    )
+def _decide(policy: Fitted, data: Dataset, order: Ints) -> StreamDecisions:
+    (online, asked), (frozen, _) = (_mark_right(policy, data, protocol) for protocol in ("online", "frozen"))
     places = np.argsort(order)
-    return _Decided(right[0][places], right[1][places], asked[0])
+    return StreamDecisions(online[places], frozen[places], asked)
 
 
 def _mark_right(policy: Fitted, data: Dataset, protocol: str) -> tuple[Floats, float]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.results.demo import DemoTable
-from benchmarks.results.drift import STREAMS, DriftTable
+from benchmarks.results.drift import DriftTable
 from benchmarks.results.evaluations import EvaluationTable
 from benchmarks.results.labels import LabelTable, SmallPoolTable
 from benchmarks.results.making import Step
@@ -62,21 +62,6 @@ _WITH_TASK = EvaluationTable(
     ),
     above=("best_single+task", "log_linear+task"),
 )
-
-_FREE_CALLS = [
-    replace(
-        step,
-        methods=(name, rival),
-        seeds=3,
-        settings=("call_penalty=0",),
-        label="calls cost nothing",
-        above=("best_single", rival),
-    )
-    for step, name, rival in (
-        (_PER_TASK, "rl_focal", "log_linear"),
-        (_WITH_TASK, "rl_focal+task", "log_linear+task"),
-    )
-]
 
 _TUNED_METHODS = EvaluationTable(
     "bbh",
@@ -135,7 +120,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         EvaluationTable(benchmark, PAPER_METHODS, seeds=seeds, above=("best_single", "rl_focal"))
         for benchmark, seeds in (("bbh", 3), ("gsm8k", 1), ("mmlu", 1))
     ],
-    "tasks": [_WITH_TASK, *_FREE_CALLS],
+    "tasks": [_WITH_TASK],
     "tuned": [_TUNED_METHODS, replace(_TUNED_METHODS, tune=0, label="the defaults")],
     "encoders": [
         EvaluationTable(benchmark, ROUTERS, settings=settings, label=label)
@@ -153,11 +138,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         ),
         StreamTable((*ONLINE_LEARNERS, *ONLINE_METHODS)),
     ],
-    "drift": [
-        DriftTable(b, stream, (*ONLINE_LEARNERS, *DRIFT_RIVALS), above=DRIFT_RIVALS)
-        for b in ("bbh", "mmlu")
-        for stream in STREAMS
-    ],
+    "drift": [DriftTable(b, (*ONLINE_LEARNERS, *DRIFT_RIVALS), above=DRIFT_RIVALS) for b in ("bbh", "mmlu")],
     "parts": [*_make_ablations("mmlu", "train-tasks:1/3"), *_make_ablations("bbh", "train-random")],
     "demo": [DemoTable(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [

@@ -71,9 +71,8 @@ def test_rows_pair_online_decisions_with_frozen_ones_by_document(
 ) -> None:
     with open_warehouse(fresh(tmp_path / "warehouse")) as warehouse:
         Lab(warehouse).add_benchmark("facts", ("a", "b"), 60, (0.9, 0.3, 0.8, 0.3, 0.3, 0.3), 0)
-        table = DriftTable(
-            "facts", "models degrade", ("best_single", "latest_correct"), ("best_single",), seeds=2
-        )
+        methods = ("best_single", "latest_correct")
+        table = DriftTable("facts", methods, methods[:1], streams=("models degrade",), seeds=2)
         about, [single, latest] = table.rows(warehouse)
     assert (about["models"], about["documents"]) == (6, 60)
     assert single["above"]["frozen"][0] == 0  # it learns nothing online
