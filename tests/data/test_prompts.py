@@ -52,6 +52,7 @@ def extract(folder: Path, place: Path, models: str, shots: int, **more: Any) -> 
     return extract_now(pool, place, **more)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_prompts_are_stored_once_and_other_few_shot_examples_are_another_prompt(
     folder: Path, tmp_path: Path
 ) -> None:
