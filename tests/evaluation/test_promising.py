@@ -61,6 +61,21 @@ def filled(imported_once: Path, tmp_path: Path) -> Iterator[Warehouse]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def trained_once(imported_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with rl_focal_sequential's promises of 10 % and of 0.5 %, to copy."""
+    folder = Path(shutil.copytree(imported_once, tmp_path_factory.mktemp("trained") / "warehouse"))
+    with open_warehouse(folder) as opened:
+        promised(opened, "10%", "0.5%", methods=["rl_focal_sequential"])
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path) -> Iterator[Warehouse]:
+    with open_warehouse(shutil.copytree(trained_once, tmp_path / "trained")) as opened:
+        yield opened
+
+
 def promised(warehouse: Warehouse, *targets: str, methods: list[str] | None = None) -> None:
     evaluate(warehouse, "made", methods=methods or METHODS, seeds=1, target_errors=targets or ("10%",))
 
@@ -185,21 +200,20 @@ def test_a_promise_for_tasks_that_train_lacks_is_made_with_a_warning(
     assert promise.warning in " ".join(run.err.split())
 
 
-def test_what_is_withdrawn_stays_so(filled: Warehouse) -> None:
+def test_what_is_withdrawn_stays_so(trained: Warehouse) -> None:
     """Neither another promise of the run, nor the file beside its checkpoint, brings it back."""
     methods = ["rl_focal_sequential"]
-    promised(filled, "10%", methods=methods)
-    with filled.transaction("break"):
-        filled.connection.execute("UPDATE promise_looks SET wrong = answered WHERE look = 1")
-    promised(filled, "10%", "20%", methods=methods)
-    [one] = [p for p in stored_promises(filled) if p.method == methods[0] and p.target == 0.1]
+    with trained.transaction("break"):
+        trained.connection.execute("UPDATE promise_looks SET wrong = answered WHERE look = 1")
+    promised(trained, "10%", "20%", methods=methods)
+    [one] = [p for p in stored_promises(trained) if p.method == methods[0] and p.target == 0.1]
     assert one.state == "withdrawn"
-    [path] = filled.location.checkpoints.rglob("made/rl_focal_sequential-*/*.promises.json")
+    [path] = trained.location.checkpoints.rglob("made/rl_focal_sequential-*/*.promises.json")
     checkpoint = path.parent / "seed-0.safetensors"
     with pytest.raises(InputError, match="withdrawn"):
         Router.load(checkpoint, target_error="10%")
     assert Router.load(checkpoint, target_error="20%").abstains
-    assert [one.target for one in replay(filled, str(checkpoint), "made").promises] == [0.2]
+    assert [one.target for one in replay(trained, str(checkpoint), "made").promises] == [0.2]
 
 
 def test_a_promise_of_a_model_that_is_gone_cannot_be_tested(filled: Warehouse) -> None:
@@ -227,9 +241,8 @@ def test_wrong_targets_are_refused_before_any_work(filled: Warehouse) -> None:
     assert not filled.rows("FROM evaluations")
 
 
-def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
-    promised(filled, "10%", "0.5%", methods=["rl_focal_sequential"])
-    [path] = filled.location.checkpoints.rglob("made/rl_focal_sequential-*/*.promises.json")
+def test_a_router_abstains_by_the_promise(trained: Warehouse) -> None:
+    [path] = trained.location.checkpoints.rglob("made/rl_focal_sequential-*/*.promises.json")
     checkpoint = path.parent / "seed-0.safetensors"
     threshold = json.loads(path.read_text())["0.1"]
     router = Router.load(checkpoint, target_error="10%")
@@ -248,7 +261,7 @@ def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
         Router.load(checkpoint, target_error="0.5%")
     made = json.loads(path.read_text())
     path.unlink()
-    promised(filled, "10%", methods=["rl_focal_sequential"])
+    promised(trained, "10%", methods=["rl_focal_sequential"])
     assert json.loads(path.read_text()) == made
 
 

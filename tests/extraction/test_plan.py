@@ -158,6 +158,7 @@ def test_the_papers_pool_takes_what_was_estimated_by_hand(tmp_path: Path) -> Non
     assert sum(model.download_gb for model in made.models) == pytest.approx(1000, rel=0.1)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_what_was_measured_replaces_the_estimate(tmp_path: Path) -> None:
     lab = load_pool("lab")
     pool = lab.choose([lab.models[0].model], ["lab-mmlu"])
