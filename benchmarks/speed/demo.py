@@ -59,7 +59,7 @@ def bench_demo(*, whole: bool, on_progress: Callable[[str], None]) -> DemoBench:
 
 
 def size_of(whole: bool) -> str:
-    """The name of the measured size in the file of references."""
+    """The name, in the file of references, of a measurement of the whole pool or of a part of it."""
     return "whole" if whole else "small"
 
 

@@ -49,7 +49,7 @@ def decimal(value: float | None, digits: int = 3) -> str:
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:
-    """A fraction as a percentage without its sign; a dash for None and NaN.
+    """A fraction as a percentage, without the % sign; a dash for None and NaN.
 
     >>> percent(0.12345), percent(None)
     ('12.35', '–')
