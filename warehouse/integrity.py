@@ -73,7 +73,7 @@ class KeyFault(NamedTuple):
 
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
-    """Yields every key with a NULL, every key of several rows, and every model that is missing in `models`."""
+    """Yields every key with a NULL, every key of several rows, and every model that `models` lacks."""
     for table in TABLE_KEYS:
         names, partial = _describe_key(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
