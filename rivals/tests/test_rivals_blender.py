@@ -191,7 +191,7 @@ def test_a_cross_encoder_reads_free_answers(encoder: str) -> None:
 def test_an_unsuitable_cross_encoder_is_refused_with_the_reason(encoder: str, tmp_path: Path) -> None:
     texts = told_by_text(12)
     for data in (CHOICES, replace(texts, choices=((),) * 12), replace(texts, questions=("",) * 12)):
-        with pytest.raises(InputError, match="no texts"):
+        with pytest.raises(InputError, match="lacks; use pairwise_log_linear"):
             LLMBlender(model=encoder).fit(data.train, [0])
     with pytest.raises(InputError, match="cannot be loaded"):
         LLMBlender(model=str(tmp_path)).fit(texts.train, [0])

@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import count_noun
 from rlfocal.exchange.imports.reading.tables import load_table
 from rlfocal.methods.learning.networks import Adam, gumbel_noise, mlp
 from rlfocal.statistics.intervals import Difference, paired_difference
@@ -76,7 +77,8 @@ def read_scores(path: str | Path) -> ScoreTable:
         raise InputError(f"{path}, row {fault[0]}: {fault[1]}")
     models = tuple(model for (model,) in named)
     if len(models) < 2:
-        raise InputError(f"{path} has scores of {len(models)} model(s); a Decider chooses among at least two")
+        scored = count_noun(len(models), "model")
+        raise InputError(f"{path} has scores of {scored}; a Decider chooses among at least two")
     is_train = np.array([train for _, train in rows], dtype=np.bool_)
     if is_train.all() or not is_train.any():
         lacking = "test" if is_train.all() else "train"

@@ -80,7 +80,7 @@ BAD: list[tuple[list[dict[str, object]], str]] = [
     ([row | {"split": "train"} for row in GOOD[:3]] + GOOD[3:], "document 1 of task 't' has no split"),
     ([row | {"split": "train"} for row in GOOD], "has no test documents"),
     (GOOD[:3], "has no train documents"),
-    ([row for row in GOOD if row["model"] == "a"], "has scores of 1 models"),
+    ([row for row in GOOD if row["model"] == "a"], "has scores of 1 model;"),
 ]
 
 

@@ -65,5 +65,5 @@ def test_whatever_is_wrong_is_seen(documents: Sequence[Document], monkeypatch: p
     assert not replace(right, max_difference=0.2).is_right
     assert not replace(right, n_other_flags=1).is_right
     assert not replace(right, n_other_passes=1).is_right
-    with pytest.raises(InputError, match=r"config\.json is not here"):
+    with pytest.raises(InputError, match=r"config\.json is not on this machine"):
         save_tiny(ModelSpec(model="m", hf_repo="nobody/knows", params_b=1), Path())

@@ -91,7 +91,7 @@ def test_the_page_lists_every_study() -> None:
 
 
 def test_thinking_needs_models_that_think_differently(studied: Warehouse) -> None:
-    with pytest.raises(InputError, match="think differently"):
+    with pytest.raises(InputError, match="think for different lengths"):
         run(studied, "thinking")
 
 

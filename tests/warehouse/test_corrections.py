@@ -237,8 +237,8 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     runs = [run.run_id for run in left.ours[0].runs]
     choice = pool_choice(warehouse, "b", runs, left.models)
     assert choice is not None
-    assert sum(pool.share for pool in choice.chosen) == pytest.approx(1)
-    for pool in (choice.full, *choice.chosen):
+    assert sum(pool.share for pool in choice.chosen_pools) == pytest.approx(1)
+    for pool in (choice.whole_pool, *choice.chosen_pools):
         assert (pool.plurality_accuracy is None) == ("b" in pool.models)
     later = evaluate(warehouse, "b", methods=["soft_vote"])
     assert {tuple(row.models) for row in later.rows} == {("a", "c", "d")}
