@@ -261,5 +261,5 @@ def literal_config(n_train: int) -> RLFocalConfig:
 
 
 def gated_config(n_train: int) -> GatedConfig:
-    """Settings of `gated_log_linear`, whatever the length of train."""
+    """The defaults of `gated_log_linear`, the same for any number of train documents."""
     return GatedConfig()
