@@ -17,7 +17,7 @@ from rlfocal.base.arrays import Floats, Texts
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
-from rlfocal.evaluation.planning import TRIALS_KEY, Per
+from rlfocal.evaluation.planning import TRIALS_KEY, Per, read_dataset
 from rlfocal.statistics.intervals import (
     Difference,
     paired_by_seed,
@@ -77,6 +77,11 @@ class EvaluationTable:
             "label": self.label,
             "settings": list(self.settings),
         }
+
+    def digest_data(self, warehouse: Warehouse) -> str:
+        """The first twelve digits of the fingerprint of what is evaluated."""
+        data = read_dataset(warehouse, self.benchmark, self.models or None, split=self.split)
+        return data.fingerprint()[:12]
 
     def evaluate(self, warehouse: Warehouse, at_once: int = 1) -> _Runs:
         report = evaluate(

@@ -78,12 +78,12 @@ def remake(
         names = tuple(name for name in methods if name in there)
         if not names:
             continue
-        data, rows = replace(step, methods=(*names, *step.above)).rows(warehouse, at_once)
-        if data["data"] != block["data"]:
+        if (digest := step.digest_data(warehouse)) != block["data"]:
             raise InputError(
-                f"{path} has results on data {block['data']} of {step.benchmark}, and the warehouse has data "
-                f"{data['data']}; make all its rows anew (without --methods)"
+                f"{path} has {step.benchmark} of the data {block['data']}, and the warehouse has {digest}; "
+                "make all its rows anew (without --methods)"
             )
+        data, rows = replace(step, methods=(*names, *step.above)).rows(warehouse, at_once)
         block["command"] = step.command
         # What is evaluated beside a method, such as the start of `rl_focal`, may be younger than the file.
         made = [row for row in rows if row["method"] in names or row["method"] not in there]
