@@ -95,7 +95,7 @@ class TrainingSetup(NamedTuple):
     """The data and policies that the trainings of all seeds share."""
 
     dataset: Dataset
-    """The train rows, with models in alphabetical order."""
+    """The train rows, with models in the order that the caller gave them."""
     rows: Dataset
     """The train rows, with models in the networks' order."""
     order: Ints
