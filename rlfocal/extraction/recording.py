@@ -185,15 +185,15 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
     """A sentence with the remedy for each model and benchmark with too many tied documents. None stands for
     all benchmarks."""
     rows = warehouse.rows(
-        "SELECT model, benchmark, sum(n_ties) / sum(n_docs) AS ties, "
+        "SELECT model, benchmark, sum(n_ties) / nullif(sum(n_docs - coalesce(n_unanswered, 0)), 0) AS ties, "
         "bool_and(coalesce(backend IN ('hf', 'vllm'), false)) FROM extractions "
         "WHERE fault IS NULL AND n_ties IS NOT NULL AND ($1 IS NULL OR benchmark = $1) "
         "GROUP BY ALL HAVING ties >= $2 ORDER BY ALL",
         [benchmark, MANY_TIES],
     )
     return [
-        f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the documents, and the first "
-        "counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
+        f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the answered documents, and the "
+        "first counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
         for model, of, ties, is_own in rows
     ]
 

@@ -16,6 +16,7 @@ from support.tiny_models import tiny_model, tiny_tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+from rlfocal.base.wording import percent
 from rlfocal.evaluation.notes import note_ties
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines.hf import HFEngine
@@ -175,6 +176,14 @@ def test_ties_of_real_logits_are_named(shared: Path, tmp_path: Path) -> None:
         assert note_ties(warehouse, "another") is None
     [found] = [finding for finding in check_warehouse(locate(tmp_path / "w")) if finding.check == "ties"]
     assert found.message == note
+    with open_warehouse(tmp_path / "w") as warehouse:
+        with warehouse.transaction("half of the answers are missing"):
+            warehouse.connection.execute("UPDATE extractions SET n_unanswered = n_docs // 2")
+        [(ties,)] = warehouse.rows("SELECT ties FROM accuracy WHERE model = 'rounded'")
+        assert ties == pytest.approx(0.224, abs=0.006)
+        assert f"tie on {percent(ties, 1)} % of the answered documents" in (
+            note_ties(warehouse, "mmlu") or ""
+        )
 
 
 @pytest.mark.slow
