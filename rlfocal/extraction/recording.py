@@ -192,8 +192,8 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
         [benchmark, MANY_TIES],
     )
     return [
-        f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the answered documents, and the "
-        "first counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
+        f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the answered documents, and "
+        "the first counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
         for model, of, ties, is_own in rows
     ]
 
