@@ -119,7 +119,7 @@ def halves(n_docs: int = 900) -> Dataset:
 
 def test_within_a_budget_others_are_asked_than_without_one() -> None:
     data = halves()
-    [agents] = train(data.train, replace(SHORT, steps=200, mean_pool=0.0), [0])
+    [agents] = train(data.train, replace(SHORT, steps=200, mean_pool=0.0, has_floor=False), [0])
     free = decide(agents, data.test)
     assert (free.predictions == data.test.labels).mean() > 0.95
     assert free.pools[:, 1:].all()
