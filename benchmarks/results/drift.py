@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.results.evaluations import rounded
 from benchmarks.results.revisions import revision
+from benchmarks.results.streams import decide_stream
 from rlfocal.base.arrays import Floats, Ints, Texts
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted
-from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.methods import make_method
 from rlfocal.statistics.intervals import paired_by_seed
@@ -38,8 +38,8 @@ class DriftTable:
     methods: tuple[str, ...]
     above: tuple[str, ...]
     """Methods to which differences are taken on the same stream."""
-    streams: tuple[str, ...] = ("shuffled", "tasks in blocks", "models degrade")
-    """Keys of `STREAMS`."""
+    streams: tuple[str, ...] = ()
+    """Keys of `STREAMS`; empty: all of them."""
     seeds: int = 3
 
     @property
@@ -55,7 +55,7 @@ class DriftTable:
         tasks, data = data.test.tasks, data.hide_tasks()
         fitted = {name: make_method(name).fit(data.train, range(self.seeds)) for name in self.methods}
         rows: list[dict[str, Any]] = []
-        for name in self.streams:
+        for name in self.streams or STREAMS:
             streams = [STREAMS[name](data, tasks, seed) for seed in range(self.seeds)]
             decided = {
                 method: [_decide(policy, *stream) for policy, stream in zip(cycle(policies), streams)]
@@ -108,14 +108,12 @@ Stream = tuple[Dataset, Ints]
 
 
 def _decide(policy: Fitted, data: Dataset, order: Ints) -> StreamDecisions:
-    (online, asked), (frozen, _) = (_mark_right(policy, data, protocol) for protocol in ("online", "frozen"))
+    online, frozen = (decide_stream(policy, data, protocol) for protocol in ("online", "frozen"))
     places = np.argsort(order)
-    return StreamDecisions(online[places], frozen[places], asked)
-
-
-def _mark_right(policy: Fitted, data: Dataset, protocol: str) -> tuple[Floats, float]:
-    decided = decide_groups(data, [np.ones(len(data), dtype=np.bool_)], [policy], protocol)
-    return data.test.is_right(decided.predictions).astype(np.float64), float(decided.pools.sum(1).mean())
+    right, right_frozen = (
+        data.test.is_right(decided.predictions)[places].astype(np.float64) for decided in (online, frozen)
+    )
+    return StreamDecisions(right, right_frozen, float(online.pools.sum(1).mean()))
 
 
 def shuffle(data: Dataset, tasks: Texts, seed: int) -> Stream:

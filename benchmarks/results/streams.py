@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.revisions import revision
+from rlfocal.base.arrays import Bools
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Fitted
+from rlfocal.data.policy import Decisions, Fitted
 from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import make_method
 from warehouse import Warehouse
@@ -66,12 +67,13 @@ def _summarise_spread(values: list[float]) -> list[float]:
     return [round(float(value), 6) for value in (np.mean(values), np.min(values), np.max(values))]
 
 
-def _mark_right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    groups = [np.ones(len(data), dtype=np.bool_)]
-    right: np.ndarray[Any, np.dtype[np.bool_]] = (
-        decide_groups(data, groups, [policy], protocol).predictions == data.test.labels
-    )
-    return right
+def decide_stream(policy: Fitted, data: Dataset, protocol: str) -> Decisions:
+    """The decisions of one policy on all test documents."""
+    return decide_groups(data, [np.ones(len(data), dtype=np.bool_)], [policy], protocol)
+
+
+def _mark_right(policy: Fitted, data: Dataset, protocol: str) -> Bools:
+    return data.test.is_right(decide_stream(policy, data, protocol).predictions)
 
 
 def make_turning_stream(
