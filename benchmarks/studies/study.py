@@ -17,7 +17,7 @@ from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.wording import count_noun, mean_known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
-from rlfocal.evaluation.candidates import run_method
+from rlfocal.evaluation.candidates import run_methods
 from rlfocal.evaluation.storing import read_runs
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.checking import read_value, write_value
@@ -267,7 +267,7 @@ def run_arms(arms: Sequence[Arm]) -> list[Point]:
 
 def run_arm(arm: Arm) -> list[Evaluation]:
     """The evaluations of an arm over all tasks, one per seed, run unless the warehouse has them."""
-    runs, _ = run_method(arm.setup, arm.candidate)
+    [(runs, _)] = run_methods(arm.setup, [arm.candidate])
     return [row for row in read_runs(arm.setup.warehouse, runs) if row.task == "*"]
 
 

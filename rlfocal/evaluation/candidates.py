@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import describe_error
@@ -15,11 +15,11 @@ from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, 
 from rlfocal.evaluation.planning import TRIALS_KEY, Candidate, Run, Setup
 from rlfocal.evaluation.storing import (
     Result,
+    ResultBatch,
     find_deciding_policies,
     learning_curves,
     online_updates,
     rule_out,
-    store,
     stored_runs,
 )
 from rlfocal.evaluation.tuning import SEARCH_REVISION, Search, holds_out_tasks, tune
@@ -31,15 +31,26 @@ TUNING_FOLDER = "tuning"
 """The folder of the searches' journals, inside the folder of studies."""
 
 
-def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
-    """Fits one method on train rows, decides on test rows and stores the runs that are not yet stored.
+class MethodRuns(NamedTuple):
+    """The ids of a method's runs, one per budget and seed, and of those that were made now."""
 
-    Returns the ids of all runs, one per budget and seed, and of the runs that were made now.
-    """
+    every: list[str]
+    new: list[str]
+
+
+def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[MethodRuns]:
+    """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored."""
+    with ResultBatch(setup) as batch:
+        held = _read_held(setup)
+        return [_run_method(setup, candidate, held, batch) for candidate in candidates]
+
+
+def _run_method(setup: Setup, candidate: Candidate, held: set[str], batch: ResultBatch) -> MethodRuns:
+    """Makes the runs of one method that are not `held`, and gives their results to `batch`."""
     warehouse, dataset = setup.warehouse, setup.dataset
     run_ids = [run.run_id for run in candidate.runs(setup)]
-    if not (new := missing_runs(setup, candidate)):
-        return run_ids, []
+    if not (new := _list_missing(setup, candidate, held)):
+        return MethodRuns(run_ids, [])
     warehouse.check_writable()  # before hours of fitting, not after
     lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
     with lock, _name_package(candidate.name):
@@ -67,8 +78,8 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             curves += online_updates(decisions)
             says = find_deciding_policies(dataset, setup.groups, policies) if run.budget is None else ()
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds, says))
-        store(warehouse, dataset, made)
-    return run_ids, [run.run_id for run in new]
+        batch.add(made)
+    return MethodRuns(run_ids, [run.run_id for run in new])
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
@@ -76,8 +87,16 @@ def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
 
     All its runs if the request has `force`.
     """
-    held = set() if setup.request.force else stored_runs(setup)
+    return _list_missing(setup, candidate, _read_held(setup))
+
+
+def _list_missing(setup: Setup, candidate: Candidate, held: set[str]) -> list[Run]:
     return [run for run in candidate.runs(setup) if run.run_id not in held]
+
+
+def _read_held(setup: Setup) -> set[str]:
+    """The ids of runs that need not be made again."""
+    return set() if setup.request.force else stored_runs(setup)
 
 
 @contextmanager

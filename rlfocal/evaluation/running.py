@@ -17,7 +17,7 @@ from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
 from rlfocal.base.wording import count_noun
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
+from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_methods
 from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.promising import check_promising, promise, stored_promises, warnings_of
@@ -215,21 +215,22 @@ def _evaluate(setup: Setup) -> EvaluationReport:
             run_side_by_side(setup, list(missing))
             ran = [run.run_id for runs in missing.values() for run in runs]
             setup = replace(setup, request=replace(request, force=False))
-    runs_of = {name: run_method(setup, candidate) for name, candidate in candidates.items()}
+    runs_of = dict(zip(candidates, run_methods(setup, list(candidates.values())), strict=True))
     if request.methods is None:
-        ours = [runs_of[name][0] for name in find_methods("rl_focal") if name in runs_of]
+        ours = [runs_of[name].every for name in find_methods("rl_focal") if name in runs_of]
         admitted = [
             name for name in _select_methods(request, find_methods("constant_pool")) if name not in skipped
         ]
         pools = dict.fromkeys(
             pool for runs in ours for pool in _name_pools_of_size(warehouse, runs, admitted)
         )
-        runs_of |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
-    run_ids = [run_id for of_method, _ in runs_of.values() for run_id in of_method]
+        sized = [make_candidate(setup, name) for name in pools]
+        runs_of |= dict(zip(pools, run_methods(setup, sized), strict=True))
+    run_ids = [run_id for runs in runs_of.values() for run_id in runs.every]
     for candidate in candidates.values() if request.target_errors else ():
         promise(setup, candidate, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
-    ran += [run_id for _, new in runs_of.values() for run_id in new]
+    ran += [run_id for runs in runs_of.values() for run_id in runs.new]
     left_out = dataset.left_out, tuple(skipped.items())
     warnings = warnings_of(stored_promises(warehouse, run_ids)) if request.target_errors else ()
     return EvaluationReport(read_runs(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
@@ -290,7 +291,10 @@ def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
     )
     failed = {name: reason for name, reason in reasons.items() if reason is not None}
     if failed:
-        each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        of_reason = defaultdict[str, list[str]](list)
+        for name, reason in failed.items():
+            of_reason[reason].append(name)
+        each = "; ".join(f"{', '.join(of)}: {reason}" for reason, of in of_reason.items())
         raise RunError(
             f"{count_noun(len(failed), 'method')} of {len(names)} failed, the others are stored. {each}"
         )
@@ -304,5 +308,5 @@ def _run_one(send: Send, location: Location, request: EvaluationRequest, data: s
             raise RunError(f"{request.benchmark!r} changed during evaluation; run it again")
         own = replace(request, on_progress=lambda title, share: send((title, share)))
         setup = Setup(warehouse, dataset, own)
-        run_method(setup, make_candidate(setup, name))
+        run_methods(setup, [make_candidate(setup, name)])
     send((f"stored {name}", 1.0))

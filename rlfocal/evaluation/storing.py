@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -107,11 +108,39 @@ class Result(NamedTuple):
     """For each fit, the test documents (T,) that it decided, and the policy that decides in it."""
 
 
+MAX_UNSTORED_SECONDS = 1.0
+"""The most seconds of fitting and deciding whose results wait for those of the next method."""
+
+
+class ResultBatch:
+    """Stores the results of several quick methods in one transaction, which takes longer than they do."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._waiting: list[Result] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store()
+
+    def add(self, results: Sequence[Result]) -> None:
+        """Takes results, and stores all that wait once they took `MAX_UNSTORED_SECONDS`."""
+        self._waiting += results
+        if sum(result.seconds for result in self._waiting) >= MAX_UNSTORED_SECONDS:
+            self._store()
+
+    def _store(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        store(self._setup.warehouse, self._setup.dataset, waiting)
+
+
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
-    """Stores the results of runs of one method, in place of the runs' earlier rows, in one transaction."""
+    """Stores the results of runs, in place of the runs' earlier rows, in one transaction."""
     if not results:
         return
-    read_at, docs_digest = _describe_snapshot(warehouse, dataset)
+    read_at, docs_digest = _describe_snapshot(warehouse, dataset.benchmark, dataset.snapshot)
     about = {"read_at": read_at, "docs_digest": docs_digest}
     evaluations = [
         asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True)} | about
@@ -124,7 +153,8 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
         for curve in curves
     ]
     run_ids = [result.run.run_id for result in results]
-    with warehouse.transaction(f"evaluate {dataset.benchmark} {results[0].run.name}"):
+    names = ", ".join(dict.fromkeys(result.run.name for result in results))
+    with warehouse.transaction(f"evaluate {dataset.benchmark} {names}"):
         if warehouse.rows("SELECT 1 FROM evaluations WHERE list_contains(?, run_id) LIMIT 1", [run_ids]):
             for table in ("evaluations", "decisions", "run_digests", "training_history"):
                 warehouse.connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run_id)", [run_ids])
@@ -150,7 +180,7 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
             warehouse.connection.execute(
                 "UPDATE evaluations SET created_at = now(), read_at = ?, docs_digest = ? "
                 "WHERE list_contains(?, run_id)",
-                [*_describe_snapshot(warehouse, data), list(run_ids)],
+                [*_describe_snapshot(warehouse, data.benchmark, data.snapshot), list(run_ids)],
             )
 
 
@@ -174,15 +204,18 @@ def online_updates(decisions: Decisions) -> list[dict[str, object]]:
     ]
 
 
-def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime | None, str | None]:
-    """The time of the snapshot that was read, and a digest of its documents; None for a snapshot that has
+@lru_cache(maxsize=1)  # an evaluation asks for each of its methods
+def _describe_snapshot(
+    warehouse: Warehouse, benchmark: str, snapshot: int
+) -> tuple[datetime | None, str | None]:
+    """The time of a snapshot, and a digest of the benchmark's documents in it; None for a snapshot that has
     expired."""
     asked = "SELECT snapshot_time FROM warehouse.snapshots() WHERE snapshot_id = ?"
-    for (read_at,) in warehouse.rows(asked, [dataset.snapshot]):
+    for (read_at,) in warehouse.rows(asked, [snapshot]):
         [(digest,)] = warehouse.rows(
             "SELECT md5(string_agg(digest, ',' ORDER BY task)) "
-            f"FROM warehouse.doc_digests AT (VERSION => {dataset.snapshot:d}) WHERE benchmark = ?",
-            [dataset.benchmark],
+            f"FROM warehouse.doc_digests AT (VERSION => {snapshot:d}) WHERE benchmark = ?",
+            [benchmark],
         )
         return read_at, digest
     return None, None

@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, evaluate
-from rlfocal.evaluation.candidates import run_method
+from rlfocal.evaluation.candidates import make_candidate, run_methods
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import read_runs
@@ -185,9 +185,27 @@ def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protoco
     put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
     data = load_dataset(warehouse, "b")
     setup = Setup(warehouse, data, EvaluationRequest("b", seeds=1, protocol=protocol))
-    [run_id], _ = run_method(setup, Candidate("peeking", PeekingMethod()))
+    [([run_id], _)] = run_methods(setup, [Candidate("peeking", PeekingMethod())])
     assert [row.accuracy for row in read_runs(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
+
+
+class FailingMethod(PeekingMethod):
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PeekingMethod]:
+        raise ZeroDivisionError
+
+
+def test_quick_methods_are_stored_in_one_transaction_even_if_a_later_one_fails(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+    setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1))
+    quick, before = ["plurality", "soft_vote", "best_single"], warehouse.snapshot()
+    with pytest.raises(ZeroDivisionError):
+        run_methods(
+            setup, [*(make_candidate(setup, name) for name in quick), Candidate("failing", FailingMethod())]
+        )
+    stored = warehouse.rows("SELECT DISTINCT method FROM evaluations ORDER BY 1")
+    assert stored == [(name,) for name in sorted(quick)]
+    assert warehouse.snapshot() == before + 1
 
 
 def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from support.cli import Cli
 
+from rlfocal.base.errors import RunError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import budget_curves
@@ -147,3 +148,11 @@ def test_what_cannot_be_tuned_ends_the_command(tmp_path: Path, cli: Cli) -> None
         refused = cli("evaluate", "-b", "b", "--methods", "knn", "--tune", trials, "-w", str(folder))
         assert refused.code == 2
         assert told in refused.err
+
+
+def test_a_reason_that_several_methods_fail_for_is_given_once(opened: Warehouse) -> None:
+    names, nowhere = ["knn", "guarded_knn"], "encoder=/nowhere"
+    with pytest.raises(RunError) as raised:
+        evaluate(opened, "b", methods=names, settings=[nowhere], at_once=2)
+    assert str(raised.value).count("encoder '/nowhere'") == 1
+    assert all(name in str(raised.value) for name in names)

@@ -186,7 +186,7 @@ def test_draw_follows_the_nucleus_distribution(temperature: float, top_p: float)
     expected = warped.softmax(-1)[0].numpy()
     n = 100_000
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    drawn = draw(logits.expand(n, -1), grid, temperature, top_p)
+    drawn = draw(logits, torch.zeros(n, dtype=torch.long), grid, temperature, top_p)
     counts = Counter(drawn.tolist())
     frequencies = np.array([counts[token] / n for token in range(150)])
     np.testing.assert_allclose(frequencies, expected, atol=2 / n + 1e-6)
@@ -207,3 +207,24 @@ def test_no_stop_string_is_overlooked(stop: tuple[str, ...]) -> None:
         ends = [n for n in range(1, len(tokens) + 1) if stops.is_stopped(tokens[:n])]
         assert bool(ends) == any(s in text for s in stop if s)
         assert not ends or bool(stops.may_end[tokens[ends[0] - 1]])
+
+
+def test_the_model_reads_once_what_texts_of_a_document_have_in_common(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = tiny_tokenizer()
+    engine = HFEngine(tiny_model("llama", len(tokenizer)), tokenizer)
+    widths: list[int] = []
+    forward = engine._prefiller.forward
+
+    def count(inputs: torch.Tensor, *of: Any, **options: Any) -> Any:
+        widths.append(len(inputs))
+        return forward(inputs, *of, **options)
+
+    monkeypatch.setattr(engine._prefiller, "forward", count)
+    same = _flat(engine.sample(documents(3), replace(SAMPLING, passes=6, temperature=1e-6)))
+    assert len({sample.text for sample in same}) <= 3
+    assert max(widths) <= 3
+    widths.clear()
+    other = _flat(engine.sample(documents(3), replace(SAMPLING, passes=6, temperature=5.0)))
+    assert 3 < max(widths) <= len({sample.text for sample in other})

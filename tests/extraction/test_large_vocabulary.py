@@ -81,14 +81,16 @@ def test_the_budget_leaves_most_memory_free(free: int) -> None:
 def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     logits, targets = torch.randn(23, 50) * 3, torch.randint(50, (23,))
-    numbers = torch.rand(23, dtype=torch.float64)
-    scored, drawn = token_scores(logits, targets), draw(logits, numbers, 0.7, 0.9)
+    rows = torch.randint(23, (61,)).sort().values
+    numbers = torch.rand(61, dtype=torch.float64)
+    scored, drawn = token_scores(logits, targets), draw(logits, rows, numbers, 0.7, 0.9)
     for module in ("prefill", "sampling"):
         monkeypatch.setattr(f"rlfocal.extraction.engines.{module}.LOGITS_AT_ONCE", 4 * 50)
     in_parts = token_scores(logits, targets)
     assert in_parts[0] == pytest.approx(scored[0], abs=1e-6)
     assert in_parts[1] == scored[1]
-    assert draw(logits, numbers, 0.7, 0.9).tolist() == drawn.tolist()
+    assert draw(logits, rows, numbers, 0.7, 0.9).tolist() == drawn.tolist()
+    assert draw(logits[rows], torch.arange(61), numbers, 0.7, 0.9).tolist() == drawn.tolist()
     assert torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0].tolist() == pytest.approx(
         scored[0], abs=1e-5
     )

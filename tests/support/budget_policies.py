@@ -12,7 +12,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import Candidate, EvaluationRequest, Setup
-from rlfocal.evaluation.candidates import run_method
+from rlfocal.evaluation.candidates import run_methods
 from rlfocal.evaluation.storing import read_runs
 from warehouse import Warehouse
 
@@ -52,6 +52,6 @@ def held(
     warehouse: Warehouse, method: FirstModels, *budgets: str
 ) -> list[tuple[str | None, float, float | None]]:
     setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1, budgets=budgets))
-    runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))
+    [(runs, _)] = run_methods(setup, [Candidate("first_ones", method, has_budgets=True)])
     rows = (row for row in read_runs(warehouse, runs) if row.task == "*")
     return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]

@@ -227,38 +227,42 @@ class HFEngine(TokenEngine):
     def _sample_batch(
         self, prompts: Sequence[Tokens], numbers: Tensor, sampling: SamplingSettings, stops: StopStrings
     ) -> Iterator[tuple[Sample, ...]]:
-        """Samples all texts of some documents together; a finished text leaves the batch. `numbers`:
-        (documents, passes, steps), uniform."""
+        """Samples all texts of some documents together. `numbers`: (documents, passes, steps), uniform.
+
+        The model reads once what several texts of a document have in common. A finished text leaves the
+        batch.
+        """
         documents, passes, steps = numbers.shape
         read = self._prefiller.read(prompts)
-        parent = torch.arange(documents, device=read.mask.device).repeat_interleave(passes)
-        read.cache.reorder_cache(parent)
-        logits, mask, positions = read.logits[parent], read.mask[parent], read.lengths[parent]
+        logits, mask, positions = read.logits, read.mask, read.lengths
         uniform = numbers.flatten(0, 1)
-        rows = list(range(documents * passes))
-        drawn: list[list[int]] = [[] for _ in rows]
-        reasons = ["length"] * len(rows)
+        texts = torch.arange(documents * passes)
+        rows = torch.arange(documents, device=mask.device).repeat_interleave(passes)
+        drawn: list[list[int]] = [[] for _ in texts]
+        reasons = ["length"] * len(texts)
         ends = self._eos | set(sampling.stop_tokens)
         for step in range(steps):
             if not torch.isfinite(logits.amax(dim=-1)).all():
                 raise InputError(f"the hf engine cannot sample from this model: {NOT_FINITE_MESSAGE}")
-            tokens = draw(logits, uniform[rows, step], sampling.temperature, sampling.top_p)
+            tokens = draw(logits, rows, uniform[texts, step], sampling.temperature, sampling.top_p)
             may_end = stops.may_end[tokens.cpu()].tolist()
-            going = []
-            for place, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
-                drawn[row].append(token)
-                if token in ends or (may_end[place] and stops.is_stopped(drawn[row])):
-                    reasons[row] = "stop"
-                else:
-                    going.append(place)
-            if not going or step + 1 == steps:
+            is_going = []
+            for text, token, may in zip(texts.tolist(), tokens.tolist(), may_end, strict=True):
+                drawn[text].append(token)
+                ended = token in ends or (may and stops.is_stopped(drawn[text]))
+                reasons[text] = "stop" if ended else reasons[text]
+                is_going.append(not ended)
+            if not any(is_going) or step + 1 == steps:
                 break
-            if len(going) < len(rows):
-                rows = [rows[place] for place in going]
-                left = self._prefiller.tensor(going)
-                read.cache.reorder_cache(left)
-                tokens, mask, positions = tokens[left], mask[left], positions[left]
-            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            going = torch.tensor(is_going, device=mask.device)
+            pairs, rows = torch.unique((rows * len(logits[0]) + tokens)[going], return_inverse=True)
+            parents, tokens = pairs // len(logits[0]), pairs % len(logits[0])
+            rows, order = rows.sort(stable=True)
+            texts = texts[going.cpu()][order.cpu()]
+            if len(parents) != len(mask) or bool((parents[1:] <= parents[:-1]).any()):
+                read.cache.reorder_cache(parents)
+                mask, positions = mask[parents], positions[parents]
+            mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], dim=1)
             logits = self._prefiller.forward(tokens[:, None], mask, positions[:, None], read.cache).logits[
                 :, -1
             ]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 LOGITS_AT_ONCE = 2**21
-"""The most logits that are sampled from at once: some eight copies in double precision take 128 MiB."""
+"""The most logits that texts are sampled from at once: some eight copies in double precision take 128 MiB."""
 NUCLEUS_TOKENS = 64  # tokens that are searched for the nucleus first
 
 
@@ -25,30 +25,39 @@ def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tens
     return torch.from_numpy(np.stack(drawn))
 
 
-def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
-    """The next token of every row, by inverting its distribution function; the likeliest at temperature 0.
+def draw(logits: Tensor, rows: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+    """The next token of each of T texts: (T,).
 
-    Logits: (rows, vocabulary); uniform: (rows,). The nucleus is the smallest set of likeliest tokens whose
-    probabilities sum to `top_p` or more.
+    Each token inverts its text's distribution function; at temperature 0, it is the likeliest. `logits`:
+    (rows, vocabulary). `rows`: (T,) the row of each text, ascending, where several texts may have the same
+    row. `uniform`: (T,). The nucleus is the smallest set of likeliest tokens whose probabilities sum to
+    `top_p` or more.
     """
     if temperature == 0:
-        return logits.argmax(dim=-1)
+        return logits.argmax(dim=-1)[rows]
     at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
-    parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-    return torch.cat([_draw_tokens(logits[part], uniform[part], temperature, top_p) for part in parts])
+    drawn = []
+    for start in range(0, len(rows), at_once):
+        some = rows[start : start + at_once]
+        first, last = int(some[0]), int(some[-1])
+        numbers = uniform[start : start + at_once]
+        drawn.append(_draw_tokens(logits[first : last + 1], some - first, numbers, temperature, top_p))
+    return torch.cat(drawn)
 
 
-def _draw_tokens(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+def _draw_tokens(logits: Tensor, rows: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
     # Double precision, so that rounding rarely moves a boundary past a drawn number.
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     uniform = uniform.to(probabilities)[:, None]
     if top_p >= 1:
-        return _draw_inverse(probabilities, uniform).squeeze(-1)
+        return _draw_inverse(probabilities[rows], uniform).squeeze(-1)
     likely, tokens = probabilities.topk(min(NUCLEUS_TOKENS, logits.shape[-1]))
-    drawn = tokens.gather(-1, _draw_inverse(_keep_nucleus(likely, top_p), uniform))
+    drawn = tokens[rows].gather(-1, _draw_inverse(_keep_nucleus(likely, top_p)[rows], uniform))
     flat = likely.sum(dim=-1) < top_p
     if flat.any():
-        drawn[flat] = _draw_inverse(_keep_wide_nucleus(probabilities[flat], top_p), uniform[flat])
+        of_flat, place = flat[rows], flat.cumsum(dim=0) - 1
+        nuclei = _keep_wide_nucleus(probabilities[flat], top_p)[place[rows[of_flat]]]
+        drawn[of_flat] = _draw_inverse(nuclei, uniform[of_flat])
     return drawn.squeeze(-1)
 
 

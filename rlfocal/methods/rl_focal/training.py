@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -122,8 +122,33 @@ def prepare(
     sizes, shape = network_sizes(rows, config, questions), config.shape
     simple = None
     if questions is not None and shape.branching and shape.log_linear:
-        simple = fit_simple(rows, config, questions, sizes, selection)
+        simple = (
+            _fit_simple_once(rows, config, questions, sizes)
+            if selection is None
+            else fit_simple(rows, config, questions, sizes, selection)
+        )
     return TrainingSetup(train_rows, rows, order, questions, sizes, simple)
+
+
+MAX_REMEMBERED_FITS = 64
+_simple_fits: dict[tuple[object, ...], SimpleCandidates] = {}
+"""The simple policies of the last fits in this process, by train rows and settings."""
+
+
+def _fit_simple_once(
+    rows: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes
+) -> SimpleCandidates:
+    """The simple policies, fitted once for all methods with the same settings.
+
+    They depend on `PoolConfig` alone, and are most of the work of a training on few documents.
+    """
+    settings = (getattr(config, field.name) for field in fields(PoolConfig))
+    key = (rows.fingerprint(), sizes.slots, *settings)
+    if key not in _simple_fits:
+        while len(_simple_fits) >= MAX_REMEMBERED_FITS:
+            _simple_fits.pop(next(iter(_simple_fits)))
+        _simple_fits[key] = fit_simple(rows, config, questions, sizes)
+    return _simple_fits[key]
 
 
 def start_training(
