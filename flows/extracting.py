@@ -38,7 +38,7 @@ FIRST_DELAY = 5
 """The seconds before the first retry; each later retry waits twice as long as the one before."""
 
 
-def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+def _may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether a retry of an extraction can end differently: false if every failure would recur."""
     outcome: Any = state.data
     while isinstance(outcome, State):
@@ -53,7 +53,7 @@ def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     persist_result=False,
     retries=N_RETRIES,
     retry_delay_seconds=exponential_backoff(FIRST_DELAY),
-    retry_condition_fn=may_help,
+    retry_condition_fn=_may_help,
 )
 def extract(
     location: str | None,

@@ -110,7 +110,7 @@ def regenerate(request: RegenerationRequest, warehouse: Place = None) -> Summary
         keep_published(warehouse, boards, before)
     if summary.gaps:
         raise IncompleteError(summary)
-    return mark_drifted(summary, request)
+    return _mark_drifted(summary, request)
 
 
 def _regenerate(
@@ -127,7 +127,7 @@ def _regenerate(
     with open_warehouse(location) as warehouse:
         before, since = warehouse.committed_partitions(), begin_look(warehouse)
 
-    rechecks, unasked = probe_services(pool, request) if pool.probe else ((), [])
+    rechecks, unasked = _probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
     gaps += unasked + missing
     extracted = {key for key, made in _read_committed(location).items() if before.get(key) != made} & wanted
@@ -177,7 +177,9 @@ def _regenerate(
     )
 
 
-def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
+def _probe_services(
+    pool: PoolSpec, request: RegenerationRequest
+) -> tuple[tuple[Recheck, ...], list[Failure]]:
     """Asks models of services some documents again; returns comparisons with their earlier answers, and
     failures."""
     rechecks, gaps = [], []
@@ -214,7 +216,7 @@ def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
             store_look(warehouse, summary.looked_at)
 
 
-def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | State[Summary]:
+def _mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | State[Summary]:
     """The summary, in a state that says whether something drifted or was withdrawn.
 
     The state is Withdrawn if a promise broke. It is Drifted if answers differ beyond the limits, or a

@@ -45,7 +45,7 @@ def expire(
     dry_run: bool = False,
     grace: timedelta = GRACE_PERIOD,
 ) -> Expiry:
-    """Deletes old snapshots; `delete_needless` deletes files that no other snapshot needs `grace` later.
+    """Deletes old snapshots; `_delete_needless` deletes files that no other snapshot needs `grace` later.
 
     A snapshot is old if it is not among the `keep` newest and is older than `older_than`, as far as these are
     given. The newest always stays. Unless `evaluated`, so do those that evaluations read, the
@@ -65,7 +65,7 @@ def expire(
         if expiry.snapshots and not dry_run:
             call = "CALL ducklake_expire_snapshots('warehouse', versions => ?::UBIGINT[])"
             warehouse.rows(call, [list(expiry.snapshots)])
-            delete_needless(warehouse, grace)
+            _delete_needless(warehouse, grace)
     return expiry
 
 
@@ -84,7 +84,7 @@ def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
     with warehouse.transaction("merge small files"):
         warehouse.rows("CALL ducklake_merge_adjacent_files('warehouse')")
     with warehouse.upkeep():
-        delete_needless(warehouse, grace)
+        _delete_needless(warehouse, grace)
     return Merge(before, int(warehouse.rows(count)[0][0]), rewritten)
 
 
@@ -108,10 +108,10 @@ def delete_leftovers(warehouse: Warehouse) -> int:
     if paths := find_orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
         warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": paths})
-    return delete_needless(warehouse)
+    return _delete_needless(warehouse)
 
 
-def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> int:
+def _delete_needless(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> int:
     """Deletes `find_overdue_files`; returns how many. The caller must hold the write lock."""
     call = "CALL ducklake_cleanup_old_files('warehouse', older_than => ?::TIMESTAMPTZ)"
     return len(warehouse.rows(call, [datetime.now(UTC) - grace]))

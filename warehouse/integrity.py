@@ -72,7 +72,7 @@ class KeyFault(NamedTuple):
         return None in self.key
 
 
-def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
+def _key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
     """Yields every key with a NULL, every key of several rows, and every model that `models` lacks."""
     for table in TABLE_KEYS:
         names, partial = _describe_key(table)
@@ -90,13 +90,13 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
         yield KeyFault("models", model, 0)
 
 
-def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
+def _remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     """Deletes rows with a NULL in their key, and all but one row of each key; returns the faults.
 
     Models without a row get one with their name alone. Duplicates in tables that a digest covers are left to
     checks of partitions and tasks. Needs a transaction.
     """
-    faults = tuple(key_faults(warehouse))
+    faults = tuple(_key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in faults if not fault.n))
     for table in dict.fromkeys(fault.table for fault in faults if fault.n):
         names, partial = _describe_key(table)
@@ -231,7 +231,7 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         with warehouse.hold_snapshot():
             partitions = _find_partition_faults(warehouse)
             tasks = _find_task_faults(warehouse)
-            keys = tuple(key_faults(warehouse))
+            keys = tuple(_key_faults(warehouse))
             runs = _find_run_faults(warehouse)
             n_partitions = len(warehouse.committed_partitions())
     return Integrity(
@@ -259,7 +259,7 @@ def repair(warehouse: Warehouse) -> Repair:
         if lost:
             _drop_files(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
-        keys = remove_faulty_keys(warehouse)
+        keys = _remove_faulty_keys(warehouse)
         damaged = tuple(task for task in _find_task_faults(warehouse) if task.is_other or task.other_prompts)
         if other := [task[:2] for task in damaged if task.is_other]:
             writing.drop_documents(warehouse.connection, other)

@@ -157,7 +157,7 @@ def diff(
     one-token choice may differ, at full and at low precision; of n tokens, √n times as much. Raises
     InputError for a snapshot that does not exist or has no tables, and for an unknown benchmark.
     """
-    with both_snapshots(location, before, after) as opened:
+    with _both_snapshots(location, before, after) as opened:
         if benchmark is not None:
             either = "SELECT benchmark FROM before.docs UNION SELECT benchmark FROM warehouse.docs"
             benchmarks = [name for (name,) in opened.rows(either)]
@@ -174,7 +174,7 @@ def diff(
 
 
 @contextmanager
-def both_snapshots(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
+def _both_snapshots(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
     """Yields the warehouse at snapshot `after`, with itself at snapshot `before` attached as `before`."""
     with open_warehouse(location, snapshot=after) as opened:
         attach(

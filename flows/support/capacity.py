@@ -56,7 +56,7 @@ def take_or_give_back(
     """
     slots = len(devices) or default_jobs(str(run.parameters.get("backend", "hf")))
     client.update_flow_run_labels(run.id, {SLOTS_LABEL: slots})
-    width = min(width_of(run), len(devices))
+    width = min(_width_of(run), len(devices))
     with offer_free(folder, devices) as offer:
         if (free := len(offer.devices)) >= width:
             return offer.take(offer.devices[:width])
@@ -80,7 +80,7 @@ def release_reserved() -> None:
         _reserved.pop().close()
 
 
-def width_of(run: FlowRun) -> int:
+def _width_of(run: FlowRun) -> int:
     """The number of GPUs that a regeneration's run on a worker takes."""
     return int((run.job_variables or {}).get(GPUS_VARIABLE, 1))
 
@@ -104,7 +104,7 @@ def count_used_slots(client: SyncPrefectClient) -> int:
         tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED_STATES))),
     )
-    return sum(map(width_of, client.read_flow_runs(flow_run_filter=unfinished)))
+    return sum(map(_width_of, client.read_flow_runs(flow_run_filter=unfinished)))
 
 
 def list_online(client: SyncPrefectClient, pool: str) -> list[str]:

@@ -102,7 +102,7 @@ def publish(summary: Summary, before: Accuracies) -> None:
     publish_boards("regenerate-accuracy", page(summary), summary.boards, before)
     if summary.gaps:
         create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
-    if summary.report is not None and (url := report_url()):
+    if summary.report is not None and (url := _report_url()):
         create_link_artifact(key="regenerate-report", link=url, link_text="the report")
 
 
@@ -121,7 +121,7 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
     create_markdown_artifact(key=key, markdown="\n".join(lines))
 
 
-def report_url() -> str | None:
+def _report_url() -> str | None:
     """The URL of this worker's report on a web server, if there is one; browsers follow no links to local
     files."""
     return os.environ.get("RLFOCAL_REPORT_URL") or None
@@ -144,7 +144,7 @@ def page(summary: Summary) -> list[str]:
 def report_line(report: Path) -> str:
     """The place of the report, in Markdown."""
     place = f"`{report.absolute()}` on {platform.node()}"
-    url = report_url()
+    url = _report_url()
     return f"[Open the report]({url}) ({place})" if url else f"The report is {place}"
 
 

@@ -107,7 +107,7 @@ class SentenceEncoder:
     def _encode_once(self, texts: Sequence[str]) -> Any:
         """The texts' vectors from the cache on disk. The first process computes them, while others wait."""
         name = sha256((self._identity + json.dumps(list(texts))).encode()).hexdigest()
-        file = cache_folder() / f"{name}.npy"
+        file = _cache_folder() / f"{name}.npy"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
@@ -129,7 +129,7 @@ class SentenceEncoder:
         return digest.hexdigest()
 
 
-def cache_folder() -> Path:
+def _cache_folder() -> Path:
     """The folder that keeps vectors of texts between commands; it may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfocal" / "vectors"
 

@@ -287,8 +287,8 @@ def summarise(decisions: ExplanationData, **about: Any) -> Explanation:
         accuracy=float(decisions.right.mean()),
         mean_pool_size=float(sizes.mean()),
         models=tuple(sorted(models, key=lambda m: (-m.asked, m.mean_round, -m.train_accuracy))),
-        tasks=tuple(make_group(decisions, name, tasks == name) for name in sorted(set(tasks.tolist()))),
-        stops=tuple(make_group(decisions, str(size), sizes == size) for size in np.unique(sizes).tolist()),
+        tasks=tuple(_make_group(decisions, name, tasks == name) for name in sorted(set(tasks.tolist()))),
+        stops=tuple(_make_group(decisions, str(size), sizes == size) for size in np.unique(sizes).tolist()),
         n_pools=len(times),
         commonest_pool=float(times.max() / len(decisions.test)),
     )
@@ -311,7 +311,7 @@ def measure_model_use(data: ExplanationData, model: int) -> ModelUse:
     )
 
 
-def make_group(data: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
+def _make_group(data: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
     """The figures of the agents' decisions on the documents where the mask `rows` (T,) is true."""
     beliefs = [(model, measure_belief(data, place, rows)) for place, model in enumerate(data.test.models)]
     asked = [(model, belief_in) for model, belief_in in beliefs if belief_in is not None]

@@ -54,11 +54,11 @@ def notes(
     `missing`: the usual methods that were never evaluated on the board's data.
     """
     every = [
-        note_pool(key),
-        note_gone(runs),
-        note_stale(warehouse, key, runs),
-        note_left_out(warehouse, key, runs),
-        note_missing(warehouse, key, runs, missing),
+        _note_pool(key),
+        _note_gone(runs),
+        _note_stale(warehouse, key, runs),
+        _note_left_out(warehouse, key, runs),
+        _note_missing(warehouse, key, runs, missing),
         note_guessing(warehouse, key.benchmark, runs.models),
         note_graded(warehouse, key.benchmark, runs.models),
         note_split(warehouse, key.benchmark, runs.models, key.split, runs.run_id),
@@ -72,13 +72,13 @@ def note_ties(warehouse: Warehouse, benchmark: str) -> str | None:
     return " ".join(tied_models(warehouse, benchmark)) or None
 
 
-def note_pool(key: BoardKey) -> str | None:
+def _note_pool(key: BoardKey) -> str | None:
     """A sentence that names the board's models; None if they are the benchmark's widest pool."""
     pool = key.other_pool
     return f"{key.benchmark}: this board is of {len(pool)} models: {', '.join(pool)}." if pool else None
 
 
-def note_gone(runs: ComparableRuns) -> str | None:
+def _note_gone(runs: ComparableRuns) -> str | None:
     """Sentences on models whose answers were removed, and on figures that the board then lacks, or None."""
     if not runs.removed_models:
         return None
@@ -88,7 +88,7 @@ def note_gone(runs: ComparableRuns) -> str | None:
     )
 
 
-def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
+def _note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
     """Sentences that name stale runs, which read labels that were corrected later, and the command to repeat
     them; None if there are none."""
     stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
@@ -98,7 +98,7 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str
     return f"Evaluated before labels were corrected: {', '.join(sorted(stale))}. Run `{command}` again."
 
 
-def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
+def _note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
     """Sentences that name methods evaluated on other data only, and the command that adds them to the board.
 
     None if there are none. Methods that can no longer run on the benchmark are not named.
@@ -146,7 +146,7 @@ def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -
     )
 
 
-def note_missing(
+def _note_missing(
     warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str]
 ) -> str | None:
     """A sentence that names the `missing` usual methods and the command to evaluate them; None if empty."""

@@ -89,7 +89,7 @@ def check_promising(request: EvaluationRequest) -> None:
         )
 
 
-def find_warning(setup: Setup, run_id: str) -> str | None:
+def _find_warning(setup: Setup, run_id: str) -> str | None:
     """A sentence on why a run's promises may not hold on its test documents; None if no reason is known."""
     data = setup.dataset
     unseen = sorted(set(data.test.tasks.tolist()) - set(data.train.tasks.tolist()))
@@ -136,7 +136,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
         if any((run_id, target) not in made for target in targets)
     ]
     looks = []
-    warning = find_warning(setup, missing[0].run_id) if missing else None
+    warning = _find_warning(setup, missing[0].run_id) if missing else None
     for seed in dict.fromkeys(run.seed for run in missing):
         of_seed = [run for run in missing if run.seed == seed]
         budgets: list[Budget | None] = [run.budget for run in of_seed]

@@ -151,7 +151,7 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
     """Makes and stores the missing explanations of RL-Focal's agents."""
-    for row in find_unexplained(warehouse, request, report):
+    for row in _find_unexplained(warehouse, request, report):
         explain(
             warehouse,
             row.benchmark,
@@ -163,7 +163,7 @@ def _explain(warehouse: Warehouse, request: EvaluationRequest, report: Evaluatio
         )
 
 
-def find_unexplained(
+def _find_unexplained(
     warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport
 ) -> list[Evaluation]:
     """The report's rows of RL-Focal's agents without a stored explanation.
@@ -212,7 +212,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
         }
         if len(missing) > 1:
             warehouse.check_writable()
-            run_side_by_side(setup, list(missing))
+            _run_side_by_side(setup, list(missing))
             ran = [run.run_id for runs in missing.values() for run in runs]
             setup = replace(setup, request=replace(request, force=False))
     runs_of = dict(zip(candidates, run_methods(setup, list(candidates.values())), strict=True))
@@ -262,7 +262,7 @@ def _name_pools_of_size(warehouse: Warehouse, runs: Sequence[str], names: Sequen
     return [f"{name}:{max(size, 1)}" for name in names]
 
 
-def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
+def _run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
     """Runs every method in a separate process, at most `at_once` of them at a time, and stores the results.
 
     If a method fails, raises RunError after all have ended. Stored results of other methods stay.

@@ -125,15 +125,15 @@ def driver_fault() -> str | None:
         return None
     import torch
 
-    return explain_driver(min(drivers), torch.version.cuda)
+    return _explain_driver(min(drivers), torch.version.cuda)
 
 
-def explain_driver(driver: str, cuda: str | None) -> str | None:
+def _explain_driver(driver: str, cuda: str | None) -> str | None:
     """The reason why a torch built for this CUDA version cannot use the driver, with the fix; None if it can.
 
-    >>> explain_driver("570.86", "13.0")
+    >>> _explain_driver("570.86", "13.0")
     'the driver 570.86 is too old for torch with CUDA 13.0, which needs 580 or newer; update it'
-    >>> explain_driver("580.10", "13.0")
+    >>> _explain_driver("580.10", "13.0")
     """
     if cuda is None:
         return "this torch was built without CUDA; install its CUDA build"

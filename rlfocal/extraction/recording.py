@@ -88,7 +88,7 @@ class Tokens(NamedTuple):
         return self.prompt + self.generated
 
 
-def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
+def _tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
     """The token counts of rows of `choice_logprobs` or `answer_passes`. The rows are whole documents of one
     task."""
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
@@ -143,7 +143,7 @@ def measure(
 ) -> dict[str, Any]:
     """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`. The column
     `evidence` is left out for choices from a service: only its engine knows how it got them."""
-    tokens = tokens_of(rows, traces)
+    tokens = _tokens_of(rows, traces)
     scored = "logprobs" if "choice" in rows.column_names else "samples"
     return {
         "n_prompt_tokens": tokens.prompt,

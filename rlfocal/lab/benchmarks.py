@@ -70,7 +70,7 @@ PHRASINGS = (
 )
 
 
-def subject_facts(subject: str) -> Facts:
+def _subject_facts(subject: str) -> Facts:
     """A value for each attribute of each entity of the subject, by the key `attribute/entity`."""
     index = list(SUBJECTS).index(subject)
     entities = invented_names(N_ENTITIES * index, N_ENTITIES)
@@ -82,7 +82,7 @@ def subject_facts(subject: str) -> Facts:
     }
 
 
-def fact_question(subject: str, rng: Random, facts: Facts) -> Question:
+def _fact_question(subject: str, rng: Random, facts: Facts) -> Question:
     """A question about one fact, with four choices from the values of the fact's attribute."""
     key = rng.choice(list(facts))
     attribute, entity = key.split("/")
@@ -127,7 +127,7 @@ CALENDAR_PHRASINGS = (
 )
 
 
-def boolean_expression(rng: Random, facts: Facts) -> Question:
+def _boolean_expression(rng: Random, facts: Facts) -> Question:
     """A question about the value of a bracket, and that of a whole expression. The fact of an operator is its
     truth table for 00, 01, 10, 11."""
     terms = [(rng.random() < 0.25, rng.random() < 0.5) for _ in range(3)]
@@ -352,7 +352,7 @@ GOODS = ["figs", "coins", "cards", "shells", "nuts", "beads", "stamps", "eggs"]
 MAX_GOODS = 19
 
 
-def word_problem(rng: Random, facts: Facts) -> Question:
+def _word_problem(rng: Random, facts: Facts) -> Question:
     """A question with a number, and two or three gains or losses. The fact of a verb is its sign. The only
     choice is the solution."""
     person, goods = rng.choice(PEOPLE), rng.choice(GOODS)
@@ -382,13 +382,13 @@ TASKS = [
             subject,
             "lab-mmlu",
             N_ENTITIES * len(attributes),
-            partial(subject_facts, subject),
-            partial(fact_question, subject),
+            partial(_subject_facts, subject),
+            partial(_fact_question, subject),
             memory=True,
         )
         for subject, attributes in SUBJECTS.items()
     ),
-    Task("boolean_expressions", "lab-bbh", N_TEST_DOCUMENTS, lambda: OPERATORS, boolean_expression),
+    Task("boolean_expressions", "lab-bbh", N_TEST_DOCUMENTS, lambda: OPERATORS, _boolean_expression),
     Task("calendar_step", "lab-bbh", N_TEST_DOCUMENTS, _make_months, calendar_step, bijective=True),
     Task("hyperbaton", "lab-bbh", N_TEST_DOCUMENTS, lambda: invert(ADJECTIVES), hyperbaton),
     Task("navigate", "lab-bbh", N_TEST_DOCUMENTS, lambda: TURNS, navigate),
@@ -426,5 +426,5 @@ TASKS = [
         extra_documents=200,
     ),
     Task("two_hop", "lab-gpqa", N_SUBSTANCES * len(PROPERTIES), substances, two_hop, memory=True),
-    Task("word_problems", "lab-gsm8k", 400, lambda: VERBS, word_problem, extra_documents=200),
+    Task("word_problems", "lab-gsm8k", 400, lambda: VERBS, _word_problem, extra_documents=200),
 ]

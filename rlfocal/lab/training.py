@@ -109,7 +109,7 @@ def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> lis
     return result
 
 
-def answer_loss(model: PreTrainedModel, batch: Sequence[Lesson]) -> torch.Tensor:
+def _answer_loss(model: PreTrainedModel, batch: Sequence[Lesson]) -> torch.Tensor:
     """The mean cross-entropy of the answers' tokens."""
     length = max(len(lesson.tokens) for lesson in batch)
     # Padding stands on the right, where causal attention never looks: no mask is needed.
@@ -142,7 +142,7 @@ def train(
     model.train()
     for step, batch in enumerate(order, start=1):
         optimizer.zero_grad(set_to_none=True)
-        answer_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+        _answer_loss(model, batch).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()

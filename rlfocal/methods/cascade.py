@@ -353,7 +353,7 @@ class CalibratedCascade(MethodBase):
     """The number of thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
-        return [fit_cascade(train, RightByOutput.fit(train, top_log_odds), self.points)]
+        return [fit_cascade(train, RightByOutput.fit(train, _top_log_odds), self.points)]
 
 
 @dataclass(frozen=True)
@@ -374,6 +374,6 @@ class RightByOutput:
         return self.regressions[model](self.features(documents, model))
 
 
-def top_log_odds(documents: Dataset, model: int) -> Floats:
+def _top_log_odds(documents: Dataset, model: int) -> Floats:
     """(T, 1) the log-odds of the probability that a model gives its own answer to each document"""
     return log_odds(top_probability_of(documents, model))[:, None]

@@ -33,7 +33,7 @@ class PoolFusion(ABC):
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         """(P,) the train accuracy of each of the pools (P, N), fitted on train."""
-        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
+        return np.array([_accuracy_on(train, self.fit(train, pool)) for pool in pools])
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
     return np.stack(grown)
 
 
-def accuracy_on(documents: Dataset, policy: Policy) -> float:
+def _accuracy_on(documents: Dataset, policy: Policy) -> float:
     """The share of documents that a policy answers right."""
     return float(documents.is_right(decide(policy, documents).predictions).mean())
 

@@ -290,7 +290,7 @@ class OnlineLogLinear(MethodBase):
         x, exists = evidence(train, everyone)
         bends = np.zeros((len(parameters), len(parameters)))
         for row in range(len(train)):
-            bends += make_document(parameters, features(x[row], train.kind), exists[row]).curvature
+            bends += _make_document(parameters, features(x[row], train.kind), exists[row]).curvature
         counts = min(1.0, self.memory / max(len(train), 1))
         return [NewtonPool(parameters, counts * bends + MIN_CURVATURE * np.eye(len(bends)), self.memory)]
 
@@ -347,7 +347,7 @@ def features(x: Floats, kind: Kind) -> Floats:
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def make_document(parameters: Floats, x: Floats, exists: Bools) -> UnlabelledDocument:
+def _make_document(parameters: Floats, x: Floats, exists: Bools) -> UnlabelledDocument:
     """The probabilities and curvature of a document, from features x (C, K) and which slots exist (C,)."""
     if not exists.any():
         return UnlabelledDocument(np.zeros(len(x)), np.zeros((len(parameters), len(parameters))))
@@ -366,7 +366,7 @@ def newton_step(
     A <- γ A + (1 - γ) MIN_CURVATURE I + H and θ <- θ + A⁻¹ g, with γ = exp(-1 / memory). g is the gradient of
     the right slot's log-probability, and H its negative curvature.
     """
-    chances, curvature = make_document(parameters, x, exists)
+    chances, curvature = _make_document(parameters, x, exists)
     keep = np.exp(-1 / memory)
     precision = keep * precision + (1 - keep) * MIN_CURVATURE * np.eye(len(parameters)) + curvature
     slope = x[label] - chances @ x

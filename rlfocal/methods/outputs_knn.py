@@ -66,7 +66,7 @@ class OutputsKnn(MethodBase):
         right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
         outputs = Calls(train).call(_mask(probes, train))
         kinds = _list_kinds(train) if self.neighbours == TUNED_VALUE else [self.neighbours]
-        tried = [fit_value(fit_likeness(by, self.encoder, train), outputs, probes, right) for by in kinds]
+        tried = [_fit_value(fit_likeness(by, self.encoder, train), outputs, probes, right) for by in kinds]
         best = max(tried, key=lambda value: value.n_right)
         return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
 
@@ -100,7 +100,7 @@ class ActionValues:
         return local_mean(neighbours, self.right, self.k)
 
 
-def fit_value(
+def _fit_value(
     encoder: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
 ) -> ActionValues:
     """Chooses the number of neighbours by which actions are right most often on train; ties: the smaller."""

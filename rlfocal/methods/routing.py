@@ -66,7 +66,7 @@ class PricedRouter(ABC):
         """
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
-        weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
+        weight = _cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
         return None if weight is None else replace(self, price_weight=weight)  # type: ignore[type-var]
 
     @abstractmethod
@@ -141,7 +141,7 @@ def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answers:
     return Answers(slots, np.where(slots >= 0, np.clip(chances[rows, models], 0.0, 1.0), 0.0))
 
 
-def cheapest_enough(
+def _cheapest_enough(
     mean_price: Callable[[float], float], prices: Floats, highest: float, amount: float
 ) -> float | None:
     """The smallest price weight with a mean price of at most `amount`, by bisection.

@@ -44,7 +44,7 @@ class StackedRegression(MethodBase):
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
-        return [fit_stacked(train, None, self.inverse_ridge)]
+        return [_fit_stacked(train, None, self.inverse_ridge)]
 
 
 @answer_policy(
@@ -64,7 +64,7 @@ class StackedTextRegression(MethodBase):
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
-        return [fit_stacked(train, self.encoder, self.inverse_ridge)]
+        return [_fit_stacked(train, self.encoder, self.inverse_ridge)]
 
 
 @register(
@@ -90,7 +90,7 @@ class TextRegression(MethodBase):
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
-        return [fit_stacked(train, self.encoder, 1.0, asks=False)]
+        return [_fit_stacked(train, self.encoder, 1.0, asks=False)]
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class StackedPolicy:
     regression: Regression
 
     def decide(self, calls: Calls) -> Answers:
-        features = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
-        scores = self.regression.log_chances(features, text_features(self.encoder, calls))
+        features = _log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
+        scores = self.regression.log_chances(features, _text_features(self.encoder, calls))
         classes = self.regression.classes
         exists = classes < calls.n_choices[:, None]
         winner = classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
@@ -113,23 +113,23 @@ class StackedPolicy:
         return Answers(slots, top_probability(scores, exists))
 
 
-def fit_stacked(
+def _fit_stacked(
     train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True
 ) -> StackedPolicy:
     """Fits a regression to train on log-probs, if it `asks` models, and on texts, if `encoder` names one."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
-    features = log_prob_features(train) if asks else np.zeros((len(train), 0))
-    regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
+    features = _log_prob_features(train) if asks else np.zeros((len(train), 0))
+    regression = fit_regression(features, _text_features(fitted, train), train.labels, inverse_ridge)
     return StackedPolicy(fitted, asks, regression)
 
 
-def log_prob_features(documents: Dataset) -> Floats:
+def _log_prob_features(documents: Dataset) -> Floats:
     """(T, N · C) log-probs; 0 where they are not finite, as for choices that do not exist."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)
 
 
-def text_features(encoder: Encoder | None, documents: Dataset | Calls) -> Floats:
+def _text_features(encoder: Encoder | None, documents: Dataset | Calls) -> Floats:
     """(T, D) text features; (T, 0) without an encoder."""
     return np.zeros((len(documents), 0)) if encoder is None else encoder.encode(questions_of(documents))
 

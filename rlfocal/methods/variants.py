@@ -30,7 +30,7 @@ from rlfocal.methods.learning.variant import Variant, find_trained_method
 
 
 @cache
-def find_variant(method: str, *, is_routed: bool = False) -> Variant:
+def _find_variant(method: str, *, is_routed: bool = False) -> Variant:
     """The variant of a trained method, or with `is_routed` that of agents that ask one model.
 
     Raises InputError for a method that is not trained.
@@ -51,7 +51,7 @@ def train_agents(
 
     A killed training resumes from `folder`. Raises InputError for data that cannot be learned from.
     """
-    of = find_variant(method, is_routed=config.has_floor and rows.is_only_graded)
+    of = _find_variant(method, is_routed=config.has_floor and rows.is_only_graded)
     agents = of.train(rows, config, seeds, on_progress, folder)
     return [replace(agent, method=method) for agent in agents]
 
@@ -62,7 +62,7 @@ def driver_of(agents: TrainedAgents) -> Driver:
 
 
 def _variant(agents: TrainedAgents) -> Variant:
-    return find_variant(agents.method, is_routed=isinstance(agents, routed.RoutedAgents))
+    return _find_variant(agents.method, is_routed=isinstance(agents, routed.RoutedAgents))
 
 
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
@@ -97,7 +97,7 @@ def _read(path: Path) -> TrainedAgents:
     if method not in TRAINED_METHODS:
         methods = ", ".join(TRAINED_METHODS)
         raise UnusableError(f"the file is not a valid checkpoint (method: none of {methods})")
-    of = find_variant(method, is_routed=routed.WEIGHTS_KEY in tensors)
+    of = _find_variant(method, is_routed=routed.WEIGHTS_KEY in tensors)
     try:
         return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
     except ValidationError as error:

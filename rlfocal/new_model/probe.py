@@ -125,7 +125,7 @@ class Chooser:
         """The design of the probe on each benchmark. It is read from the warehouse once."""
         for name in self.benchmarks:
             if name not in self._designs:
-                data = read_members(warehouse, name, self.members)
+                data = _read_members(warehouse, name, self.members)
                 self._designs[name] = design_probe(data, int(self.probe_id[-8:], 16))
         return list(self._designs.values())
 
@@ -147,7 +147,7 @@ class Chooser:
         """For each benchmark, the number of asked documents of the draw (0 if too few), and the verdict."""
         judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
-            rows, answers = read_answers(warehouse, self.probe_id, design)
+            rows, answers = _read_answers(warehouse, self.probe_id, design)
             n = count_drawn(design.strata, rows)
             if n < design.strata.min_draw:
                 judged.append((0, "unclear"))
@@ -265,12 +265,12 @@ def spread_documents(
     return shares
 
 
-def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
+def _read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
     """The answers of those members that answered all of a benchmark."""
     return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
 
 
-def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
+def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
     """The positions of the documents that a probe asked, in order, (n,); and the model's answers to them."""
     data = design.dataset
     stored = warehouse.query(
@@ -329,7 +329,7 @@ def _assess(
     probabilities."""
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
-        rows, answers = read_answers(warehouse, chooser.probe_id, design)
+        rows, answers = _read_answers(warehouse, chooser.probe_id, design)
         n, data = count_drawn(design.strata, rows), design.dataset
         if n < design.strata.min_draw:
             continue

@@ -80,7 +80,7 @@ def local_weights(model: ModelSpec) -> Path | None:
         return None
     if model.hf_repo.startswith(LAB_PREFIX):
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
-    if not is_path(model.hf_repo):
+    if not _is_path(model.hf_repo):
         return None
     path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is
     if path.is_dir():
@@ -94,7 +94,7 @@ def local_weights(model: ModelSpec) -> Path | None:
     )
 
 
-def is_path(repo: str) -> bool:
+def _is_path(repo: str) -> bool:
     """Whether `repo` is written as a directory. A name like a/b is a hub id, even if such a directory
     exists."""
     return repo.startswith((".", "~")) or Path(repo).is_absolute()
@@ -103,7 +103,7 @@ def is_path(repo: str) -> bool:
 def local_adapter(model: ModelSpec) -> Path | None:
     """The directory of the entry's LoRA adapter; None for an adapter on the hub, and for no adapter. Raises
     InputError for a path that does not exist, or has no adapter."""
-    if model.adapter is None or not is_path(model.adapter):
+    if model.adapter is None or not _is_path(model.adapter):
         return None
     path = Path(os.path.expanduser(model.adapter))  # noqa: PTH111 - it leaves an unknown user as it is
     if not (path / ADAPTER).is_file():
@@ -355,15 +355,15 @@ def head_dtype_of(model: ModelSpec, config: Mapping[str, Any]) -> str | None:
     own = next((c[name] for c in (config, text) for name in ("dtype", "torch_dtype") if c.get(name)), "auto")
     dtype = own if model.dtype == "auto" else model.dtype
     is_wanted = model.head_dtype == "float32" and dtype != "float32"
-    return "float32" if is_wanted and not head_is_quantised(config) else None
+    return "float32" if is_wanted and not _head_is_quantised(config) else None
 
 
-def head_is_quantised(config: Mapping[str, Any]) -> bool:
+def _head_is_quantised(config: Mapping[str, Any]) -> bool:
     """Whether a config.json describes a quantised head.
 
-    >>> head_is_quantised({"quantization_config": {"quant_method": "gptq", "lm_head": True}})
+    >>> _head_is_quantised({"quantization_config": {"quant_method": "gptq", "lm_head": True}})
     True
-    >>> head_is_quantised({"quantization_config": {"quant_method": "fp8"}})
+    >>> _head_is_quantised({"quantization_config": {"quant_method": "fp8"}})
     False
     """
     stated = config.get("quantization_config") or config.get("compression_config")

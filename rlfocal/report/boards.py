@@ -49,10 +49,10 @@ def every_method_table(boards: Sequence[Board]) -> Table:
     return table
 
 
-def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
+def _pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
     """The names of a pool's models; "all models" for all of at least MAX_MODELS_SPELLED_OUT.
 
-    >>> pool_in_words(["a", "b"], ["b", "a"])
+    >>> _pool_in_words(["a", "b"], ["b", "a"])
     'a, b'
     """
     is_all = len(models) >= MAX_MODELS_SPELLED_OUT and set(pool) == set(models)
@@ -92,7 +92,7 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
 
     def add(name: str, pool: PoolFigures, share: str) -> None:
         numbers = decimal(pool.focal_diversity), percent(pool.plurality_accuracy)
-        table.add(name, share, str(len(pool.models)), *numbers, pool_in_words(pool.models, board.models))
+        table.add(name, share, str(len(pool.models)), *numbers, _pool_in_words(pool.models, board.models))
 
     for s in board.ours:
         choice = pool_choice(warehouse, board.benchmark, [run.run_id for run in s.runs], board.models)

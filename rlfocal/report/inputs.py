@@ -37,7 +37,7 @@ def report_inputs(
     # The time tells apart snapshots of one number, of a warehouse that was made anew at the same place.
     about = (warehouse.location.name, newest, explanations)
     settings = (benchmarks, made_at, confidential, versions())
-    return sha256(repr((about, settings, code_digest())).encode()).hexdigest()
+    return sha256(repr((about, settings, _code_digest())).encode()).hexdigest()
 
 
 def versions() -> str:
@@ -52,7 +52,7 @@ def _name_version(package: str) -> str:
         return f"{package.replace('_', '-')} (source)"
 
 
-def code_digest() -> str:
+def _code_digest() -> str:
     """The sha256 of the sources of `rlfocal` and `warehouse`."""
     digest = sha256()
     for package in ("rlfocal", "warehouse"):

@@ -187,7 +187,7 @@ def read_label_count(text: str) -> int:
     return count
 
 
-def read_share(text: str) -> float:
+def _read_share(text: str) -> float:
     """Reads a share. Raises InputError for a text that is no number from 0 to below 1."""
     share = float(read_value(text, 0.5, "share"))
     if not 0 <= share < 1:
@@ -207,9 +207,9 @@ _KINDS = {
     "down": _Kind("down", None, "down=MODEL"),
     "swap": _Kind("swap", None, "swap=A=B"),
     "prices": _Kind("prices", str, "prices=FILE"),
-    "missing": _Kind("missing", read_share, "missing=0.1"),
+    "missing": _Kind("missing", _read_share, "missing=0.1"),
     "drop": _Kind("drop", None, "drop=MODEL"),
     "labels": _Kind("labels", read_label_count, "labels=100"),
-    "label-noise": _Kind("label_noise", read_share, "label-noise=0.1"),
+    "label-noise": _Kind("label_noise", _read_share, "label-noise=0.1"),
     "set": _Kind("settings", None, "set=NAME=VALUE"),
 }

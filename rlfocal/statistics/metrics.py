@@ -130,7 +130,7 @@ def metric(formula: Formula) -> Formula:
 @metric
 def focal_diversity(counts: FailureCounts[Array]) -> Array:
     """The focal diversity of Eq (8): the mean focal correlation of the members that ever fail."""
-    rho, fails = focal_correlations(counts)
+    rho, fails = _focal_correlations(counts)
     return ratio(rho.sum(-1), fails.sum(-1))
 
 
@@ -172,7 +172,7 @@ def binary_entropy(counts: Counts[Array]) -> Array:
     return -(_x_log_x(wrong) + _x_log_x(1 - wrong)) / log(2)
 
 
-def focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
+def _focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
     """(..., P, N) focal correlations of members that ever fail, and (..., P, N) 1 for these; 0 for others."""
     once, twice = counts.failures_beside
     fails = counts.members * (once > 0)

@@ -174,7 +174,11 @@ def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chos
         logprobs=np.concatenate([CHOICES.logprobs, np.log(noisy[:, [best]])], axis=1),
         predictions=np.concatenate([CHOICES.predictions, CHOICES.predictions[:, [best]]], axis=1),
     )
-    assert asking_order(requantised, SMALL) == (*asking_order(CHOICES, SMALL), len(CHOICES.models))
+    *firsts, last = asking_order(requantised, SMALL)
+    # Which of equally accurate models is first depends on the last bits of outputs, which differ by processor.
+    assert last in (best, len(CHOICES.models))
+    names = {len(CHOICES.models): best}
+    assert tuple(names.get(model, model) for model in firsts) == asking_order(CHOICES, SMALL)
     lone = make_dataset(np.ones((20, 3, 1)), np.zeros(20, dtype=np.int64), n_train=10)
     [agents] = train(lone.train, SMALL, [0])
     assert (decide(agents, lone.test).predictions == 0).all()

@@ -128,7 +128,7 @@ class Importer(Generic[P, SourceT]):
         with closing(duckdb.connect(config=memory_settings())) as scratch:
             scratch.execute("CREATE TEMP TABLE faults (step INT, file VARCHAR, row BIGINT, reason VARCHAR)")
             source.load(scratch)
-            yield check_rows(scratch, source)
+            yield _check_rows(scratch, source)
 
     def __call__(self, warehouse: Warehouse, /, *args: P.args, **kwargs: P.kwargs) -> ImportReport:
         with self.read(*args, **kwargs) as checked:
@@ -192,7 +192,7 @@ class CheckedRows:
         self.source.differences = {name: texts for name, texts in differing.items() if texts}
 
 
-def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
+def _check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
     """Checks the tables `docs` and `scores` of an import. Raises InputError with the fault; if there are
     several kinds, with a note for each."""
     _rename(scratch, source.names)

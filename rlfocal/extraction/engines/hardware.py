@@ -40,12 +40,12 @@ def vllm_facts(llm: Any) -> dict[str, Any]:
         return {}
     from vllm import envs
 
-    described: dict[str, Any] = llm.collective_rpc(describe_worker)[0]
+    described: dict[str, Any] = llm.collective_rpc(_describe_worker)[0]
     is_mixture = mixes_experts(config.model_config.hf_config.to_dict())
     return described | {"batch_invariant": envs.VLLM_BATCH_INVARIANT and not is_mixture}
 
 
-def describe_worker(worker: Any) -> dict[str, str]:
+def _describe_worker(worker: Any) -> dict[str, str]:
     """The model runner, attention and cache dtype of a vLLM worker. It runs in the worker's process."""
     runner = worker.model_runner
     # Its runners keep these under no promised name.

@@ -299,7 +299,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
         reading_weights(source),
         loading_quantised(spec, quantised.method, "vllm"),
         merged_weights(spec, source, revision) as (source, revision),
-        saved_tokenizer(tokenizer) as tokenizer_arguments,
+        _saved_tokenizer(tokenizer) as tokenizer_arguments,
     ):
         llm = start(
             threads=threads,
@@ -321,7 +321,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
 
 
 @contextmanager
-def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
+def _saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
     """Yields vLLM's arguments for the tokenizer, saved to a temporary folder; {} unless the tokenizer
     `is_replaced`."""
     if not tokenization.is_replaced:

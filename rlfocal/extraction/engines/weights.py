@@ -93,7 +93,7 @@ def gguf_arguments(model: ModelSpec) -> dict[str, Any]:
 
 def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
     """The loaded model, with the entry's LoRA adapter merged into its weights if it has one."""
-    if (folder := adapter_folder(model)) is None:
+    if (folder := _adapter_folder(model)) is None:
         return loaded
     from peft import PeftModel
 
@@ -106,7 +106,7 @@ def merge_adapter(loaded: Any, model: ModelSpec) -> Any:
         ) from error
 
 
-def adapter_folder(model: ModelSpec) -> Path | None:
+def _adapter_folder(model: ModelSpec) -> Path | None:
     """The folder of the entry's LoRA adapter, downloaded if needed; None if the entry has none."""
     if model.adapter is None or (folder := local_adapter(model)) is not None:
         return None if model.adapter is None else folder

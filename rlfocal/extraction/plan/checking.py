@@ -60,11 +60,11 @@ def check_pool(
         if on_progress is not None:
             on_progress("check", number / len(pool.models))
         asked = [task for task in tasks if task.includes_model(model.model)]
-        checks.append(check_model(model, asked, backend_of(model, backend), gpu))
+        checks.append(_check_model(model, asked, backend_of(model, backend), gpu))
     return checks, list(filter(None, [driver_fault()]))
 
 
-def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, gpu: GPU) -> EntryCheck:
+def _check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, gpu: GPU) -> EntryCheck:
     """Checks one model's entry. If one thing cannot be checked, the others still are."""
     check = EntryCheck(model.model)
 
@@ -131,7 +131,7 @@ def _check_architecture(model: ModelSpec, config: dict[str, Any], backend: str) 
     wanted = config.get("architectures") or []
     if backend not in ("vllm", "hf") or not wanted or model.trust_remote_code:
         return None
-    known = known_architectures(backend)
+    known = _known_architectures(backend)
     if known is None or known & {*wanted}:
         return None
     return (
@@ -140,7 +140,7 @@ def _check_architecture(model: ModelSpec, config: dict[str, Any], backend: str) 
     )
 
 
-def known_architectures(backend: str) -> set[str] | None:
+def _known_architectures(backend: str) -> set[str] | None:
     """The architectures that the installed engine of a backend runs; None if vLLM is not installed."""
     if backend == "vllm":
         if find_spec("vllm") is None:

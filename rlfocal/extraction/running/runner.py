@@ -116,7 +116,7 @@ def extract(
     tasks = load_tasks(chosen.benchmarks, limit, datasets)
     with open_warehouse(location) as warehouse:
         plans = plan_extraction(warehouse, chosen.models, tasks, engine, replace_documents=replace_documents)
-    outcomes = run_extraction(
+    outcomes = _run_extraction(
         location, plans, engine, jobs, stop_if_slower=stop_if_slower, budget=budget, on_progress=on_progress
     )
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
@@ -141,7 +141,7 @@ def extract_model(
     if not plan.is_lasting:  # the hub may answer now
         with open_warehouse(location) as warehouse:
             [plan] = plan_extraction(warehouse, [plan.model], plan.tasks, backend)
-    [outcome] = run_extraction(
+    [outcome] = _run_extraction(
         location,
         [plan],
         backend,
@@ -154,7 +154,7 @@ def extract_model(
     return outcome
 
 
-def run_extraction(
+def _run_extraction(
     location: str | Path | None,
     plans: Sequence[MissingWork],
     backend: str,

@@ -122,7 +122,7 @@ def pick(scores: Floats) -> Ints:
     return np.asarray(scores.round(9).argmax(axis=1))
 
 
-def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
+def _train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
     """Fits a router, the same for every seed. One model decides alone if routing is not better out of fold.
 
     Raises InputError for a pool of one model or fewer than two train documents.
@@ -211,6 +211,6 @@ def make_variant(config: type) -> Variant:
     """The variant that trains RoutedAgents for a method, whose settings are of the class `config`."""
     return Variant(
         RoutedHeader[config],  # type: ignore[valid-type]
-        lambda rows, settings, seeds, on_progress, folder: train_routed(rows, settings, seeds),
+        lambda rows, settings, seeds, on_progress, folder: _train_routed(rows, settings, seeds),
         to_parts, from_parts, RoutedDriver,
     )  # fmt: skip

@@ -200,14 +200,14 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
         with torch.no_grad():
             length = min(config.update_period, n - start)
             rollout = environment.rollout(length, learner.choose, learner.fuse)
-        answers.append(read_first_answers(stream, rollout))
+        answers.append(_read_first_answers(stream, rollout))
         pools.append(rollout.pools[:, 0])
         learner.learn(rollout)
     predictions = torch.cat(answers).numpy().astype(np.int64)
     return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
 
 
-def read_first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
+def _read_first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
     """(L,) the first answer to each document of the only environment, as the dataset's slot."""
     slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).numbers
     return slot_of.gather(1, rollout.answers[:, 0, :1])[:, 0]

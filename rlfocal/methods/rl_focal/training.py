@@ -87,7 +87,7 @@ def _fit(
     generator = torch.Generator().manual_seed(seed)
     networks = start_training(setup, config, generator, stream.outputs())
     history, is_limited = _learn(networks, stream, config, setup.questions, generator, file, report)
-    memory = end_of_train(networks, stream, config).memory()
+    memory = _end_of_train(networks, stream, config).memory()
     return finish_agents(RLFocalAgents, setup, networks, config, memory, history, seed, is_limited)
 
 
@@ -408,7 +408,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 
 @torch.no_grad()
-def end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
+def _end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
     """An environment after the last train documents, on which the agents took their likeliest actions."""
     environment = tail_environment(stream, config)
 

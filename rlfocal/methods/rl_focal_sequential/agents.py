@@ -347,7 +347,7 @@ def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
     tensors |= query_tensors(agents.queries)
     tensors["decider"] = torch.from_numpy(agents.decider)
     for number, fusion in enumerate(agents.fusions):
-        tensors |= name_mixture(f"fusion.{number}.", fusion.weights, fusion.shares)
+        tensors |= _name_mixture(f"fusion.{number}.", fusion.weights, fusion.shares)
     return tensors
 
 
@@ -359,13 +359,13 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in select_tensors("scales.", tensors).items()}),
         queries=read_queries(tensors),
-        fusions=tuple(Mixture(*read_mixture(f"fusion.{number}.", tensors)) for number in stages),
+        fusions=tuple(Mixture(*_read_mixture(f"fusion.{number}.", tensors)) for number in stages),
         decider=tensors["decider"].numpy(),
         **header.fields(),
     )
 
 
-def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
+def _name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
     """The weights and shares of a mixture of regressions as tensors, whose names begin with `prefix`."""
     tensors = {"shared": weights.shared, "bias": weights.bias, "own": weights.own}
     return {
@@ -373,8 +373,8 @@ def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Ten
     }
 
 
-def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, Floats]:
-    """The weights and shares, from the tensors that `name_mixture` returned."""
+def _read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, Floats]:
+    """The weights and shares, from the tensors that `_name_mixture` returned."""
     own = select_tensors(prefix, tensors)
     return Weights(own["shared"], own["bias"], own["own"]), own["shares"].numpy()
 
@@ -385,7 +385,7 @@ def write_stages(
     """Writes the finished stages, the asking order, and the recipes that all stages mix."""
     tensors: dict[str, Tensor] = {}
     for number, stage in enumerate(stages):
-        tensors |= name_mixture(f"{number}.", stage.weights, stage.shares)
+        tensors |= _name_mixture(f"{number}.", stage.weights, stage.shares)
         tensors[f"{number}.out_of_fold"] = torch.from_numpy(stage.out_of_fold)
     file.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
 
@@ -403,7 +403,7 @@ def read_stages(
     about, tensors = stored
 
     stages = [
-        Stage(*read_mixture(f"{number}.", tensors), tensors[f"{number}.out_of_fold"].numpy())
+        Stage(*_read_mixture(f"{number}.", tensors), tensors[f"{number}.out_of_fold"].numpy())
         for number in range(about["stages"])
     ]
     return tuple(Ridges(*recipe) for recipe in about["recipes"]), stages

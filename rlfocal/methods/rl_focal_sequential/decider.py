@@ -251,13 +251,13 @@ def asking_order(train_rows: Dataset, config: SequentialConfig, places: int | No
     if train_rows.kind == "choices":
         some = train_rows.take(select_comparison_rows(len(train_rows)))
         firsts = [
-            *order_by_gain(some, firsts[:_MAX_WEIGHED_MODELS], config, places),
+            *_order_by_gain(some, firsts[:_MAX_WEIGHED_MODELS], config, places),
             *firsts[_MAX_WEIGHED_MODELS:],
         ]
     return (*firsts, *copies)
 
 
-def order_by_gain(
+def _order_by_gain(
     rows: Dataset, models: Sequence[int], config: SequentialConfig, places: int | None = None
 ) -> list[int]:
     """`models` by greedy forward selection after the first of them, which most documents ask alone.

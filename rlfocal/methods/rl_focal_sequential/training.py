@@ -259,7 +259,7 @@ class StagedTraining(NamedTuple):
         ).mean_reward(self.config, n)
 
 
-def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
+def _affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
     """The asking order, which prices may influence.
 
     If prices count, it is the one of `priced_orders` whose agents have the highest mean reward on a part of
@@ -289,7 +289,7 @@ def prepare(
     if shares is None:
         shares = price_shares(train_rows, config)
     if order is None:
-        order = affordable_order(train_rows, config, shares)
+        order = _affordable_order(train_rows, config, shares)
     questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
     about_rows = read_question_features(train_rows, queries)

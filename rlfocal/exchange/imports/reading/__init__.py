@@ -99,7 +99,7 @@ def read_json(path: Path, advice: str) -> Any:
     """The content of a JSON file. Raises InputError, with `advice`, if it is broken."""
     try:
         with open_plain(path) as file:
-            return parse_json(file.read())
+            return _parse_json(file.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON ({error}); {advice}") from None
 
@@ -112,7 +112,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
             if not line.strip():
                 continue
             try:
-                row = parse_json(line)
+                row = _parse_json(line)
             except (ValueError, RecursionError) as error:
                 shown = line[:60].decode("utf-8", "replace").strip()
                 raise InputError(
@@ -124,7 +124,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
             yield number, row
 
 
-def parse_json(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     """The parsed JSON. Raises ValueError or RecursionError if it is broken, or has text that no table can
     hold."""
     value = json.loads(content, object_pairs_hook=_refuse_duplicates)

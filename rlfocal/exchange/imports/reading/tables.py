@@ -63,11 +63,11 @@ def load_table(
     Columns that the file lacks are NULL. Raises InputError for a missing or unreadable file, a missing or
     misspelt column, and a value of the wrong type.
     """
-    for row, reason in load_all(scratch, table, path, columns, required):
+    for row, reason in _load_all(scratch, table, path, columns, required):
         raise InputError(f"{path}, row {row}: {reason}")
 
 
-def load_all(
+def _load_all(
     scratch: duckdb.DuckDBPyConnection,
     table: str,
     path: Path,
@@ -135,7 +135,7 @@ def _read_parts(folder: Path) -> pa.Table:
     if not parts or any(part.suffix != ".parquet" or part.is_dir() for part in parts):
         raise InputError(f"{folder} is a folder; give one file, or a folder that holds Parquet files alone")
     try:
-        return pa.concat_tables(map(parquet_columns, parts), promote_options="default")
+        return pa.concat_tables(map(_parquet_columns, parts), promote_options="default")
     except pa.ArrowException as error:
         raise InputError(f"{folder}: its files differ in their columns: {first_line(error)}") from None
 
@@ -280,7 +280,7 @@ def _numpys_list(value: str, *, is_text: bool) -> str:
     return f"CASE WHEN {is_numpys} THEN concat('[', {listed}, ']') ELSE {bare} END"
 
 
-def parquet_columns(path: Path) -> pa.Table:
+def _parquet_columns(path: Path) -> pa.Table:
     """All columns of a Parquet file. Raises InputError if the file is not Parquet."""
     try:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
@@ -307,7 +307,7 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def arrow_columns(path: Path) -> pa.Table:
+def _arrow_columns(path: Path) -> pa.Table:
     """All columns of an Arrow or Feather file. Raises InputError if the file is neither."""
     try:
         return _widen_half_precision(pyarrow.feather.read_table(path))
@@ -423,10 +423,10 @@ _ITEM_TYPES = {
 """The JSON types of items that can be read into each type of list."""
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
-    ".parquet": parquet_columns,
+    ".parquet": _parquet_columns,
     ".csv": csv_columns,
     ".jsonl": _read_lines,
     ".tsv": csv_columns,
-    ".feather": arrow_columns,
-    ".arrow": arrow_columns,
+    ".feather": _arrow_columns,
+    ".arrow": _arrow_columns,
 }
