@@ -175,7 +175,7 @@ def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chos
         predictions=np.concatenate([CHOICES.predictions, CHOICES.predictions[:, [best]]], axis=1),
     )
     *firsts, last = asking_order(requantised, SMALL)
-    # Which of equally accurate models is first depends on the last bits of outputs, which differ by processor.
+    # Which of equally accurate models is first depends on outputs' last bits, which differ by processor.
     assert last in (best, len(CHOICES.models))
     names = {len(CHOICES.models): best}
     assert tuple(names.get(model, model) for model in firsts) == asking_order(CHOICES, SMALL)
