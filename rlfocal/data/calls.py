@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,9 @@ class Calls:
 
     The fields hold what is public: questions, choices, tasks and prices. Slots of free answers are numbered
     in the order in which calls reveal them. New answers of one call are ordered by their total probability
-    among its models. Ties go to the answer of the alphabetically first model. So the number of a slot reveals
-    nothing about models that were not called. If all models are called at once, the numbers are the dataset's
-    own.
+    among its models. Ties go to the answer of the alphabetically first model, to its vote before its other
+    answers, and then by text. So the number of a slot reveals nothing about models that were not called. If
+    all models are called at once, the numbers are the dataset's own.
     """
 
     def __init__(self, documents: Dataset, down: Bools | None = None) -> None:
@@ -152,6 +153,14 @@ class Calls:
         order = self._order()
         return bool((order == np.arange(order.shape[1])).all())
 
+    @cached_property
+    def _text_ranks(self) -> Ints:
+        """(T, C) the rank of each slot's answer among those of its document, by text."""
+        ranks = np.tile(np.arange(self._documents.probs.shape[2]), (len(self), 1))
+        for row, answers in enumerate(self._documents.slots):
+            ranks[row, np.argsort(np.array(answers, dtype=np.str_))] = np.arange(len(answers))
+        return ranks
+
     def _number_slots(self, new: Bools) -> None:
         assert self._places is not None
         given = np.where(new[:, :, None], self._documents.probs, 0.0)
@@ -161,7 +170,9 @@ class Calls:
         # Shares such as 0.1 are inexact in binary, and a tie must not hang on the order of a sum.
         total = given.sum(axis=1).round(9)
         first = (given > 0).argmax(axis=1)
-        order = np.lexsort((first, -total, ~is_new), axis=1)
+        votes = np.take_along_axis(self._documents.predictions, first, axis=1)
+        is_other = votes != np.arange(votes.shape[1])
+        order = np.lexsort((self._text_ranks, is_other, first, -total, ~is_new), axis=1)
         rank = np.argsort(order, axis=1, kind="stable")
         self._places = np.where(is_new, self.n_choices[:, None] + rank, self._places)
 

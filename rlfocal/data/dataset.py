@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -243,3 +243,18 @@ class Dataset:
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update("\n".join(self.tasks.tolist()).encode())
         return digest.hexdigest()
+
+
+def order_answers(given: Mapping[str, Mapping[int, float]], votes: Mapping[int, str]) -> tuple[str, ...]:
+    """A document's free answers in the order of their slots, by falling total of their shares.
+
+    `given`: each answer's share of samples, by the position of the model. `votes`: the answer that each model
+    gave most often. Ties go to the answer of the first model, to its vote before its other answers, and then
+    by text: what `Calls` knows when these models have been called.
+    """
+
+    def place(answer: str) -> tuple[float, int, bool, str]:
+        first = min(given[answer])
+        return -round(sum(given[answer].values()), 9), first, votes[first] != answer, answer
+
+    return tuple(sorted(given, key=place))

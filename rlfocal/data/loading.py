@@ -10,7 +10,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.dataset import Dataset, Kind, order_answers
 from warehouse import Warehouse
 from warehouse.corrections import first_names
 
@@ -272,8 +272,10 @@ def _read_answers(
         if answer is not None:
             given[row].setdefault(answer, {})[model] = share
             first.setdefault((row, model), answer)
-    # sorted() is stable, so equal totals keep the order in which the models, alphabetically, gave them
-    slots = tuple(tuple(sorted(g, key=lambda a: -round(sum(g[a].values()), 9))) for g in given)
+    votes: list[dict[int, str]] = [{} for _ in range(T)]  # row -> model -> its first most frequent answer
+    for (row, model), answer in first.items():
+        votes[row][model] = answer
+    slots = tuple(order_answers(*both) for both in zip(given, votes, strict=True))
     width = max(1, max(map(len, slots)))
     probs = np.zeros((T, N, width))
     predictions = np.full((T, N), -1, dtype=np.int64)

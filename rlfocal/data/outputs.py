@@ -13,6 +13,7 @@ from scipy.special import log_softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown_name
+from rlfocal.data.dataset import order_answers
 from warehouse.comparison import Rule, canonical_forms
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
@@ -142,17 +143,21 @@ def _read_answers(
     ranked = {
         position: [answer for answer, _ in counted[position].most_common()] for position in sorted(counted)
     }
-    answers = list(dict.fromkeys(answer for given in ranked.values() for answer in given))
-    shares = np.zeros((len(models), len(answers)))
-    for position, of_model in counted.items():
-        for answer, n in of_model.items():
-            shares[position, answers.index(answer)] = n / len(given_texts[position])
-    order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
-    answers = [answers[position] for position in order]
-    slots = np.full(len(models), -1)
+    votes = {position: given[0] for position, given in ranked.items() if given}
+    by_answer: dict[str, dict[int, float]] = {}
     for position, given in ranked.items():
-        slots[position] = answers.index(given[0]) if given else -1
-    return QueryOutputs(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
+        for answer in given:
+            share = counted[position][answer] / len(given_texts[position])
+            by_answer.setdefault(answer, {})[position] = share
+    answers = list(order_answers(by_answer, votes))
+    shares = np.zeros((len(models), len(answers)))
+    for slot, answer in enumerate(answers):
+        for position, share in by_answer[answer].items():
+            shares[position, slot] = share
+    slots = np.full(len(models), -1)
+    for position, answer in votes.items():
+        slots[position] = answers.index(answer)
+    return QueryOutputs(asked, is_down, shares, shares[:, :0], slots, answers)
 
 
 _NUMBER = (int, float, np.number)

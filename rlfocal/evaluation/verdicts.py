@@ -160,9 +160,9 @@ def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
 
 
 def unnamed_sentence(board: Board, methods: Collection[str] = ()) -> str:
-    """A sentence on how often the methods of a table of verdicts gave an answer that no asked model gave.
+    """A sentence on how often the methods of a table of verdicts gave an answer that is no asked model's own.
 
-    Empty if none did.
+    A model's own answer is its likeliest choice, or its most frequent free answer. Empty if none did.
     """
     told = [
         f"{s.method} on {percent(s.unnamed, 1)} % of documents (right on {percent(s.unnamed_right, 1)} % of "
@@ -170,7 +170,7 @@ def unnamed_sentence(board: Board, methods: Collection[str] = ()) -> str:
         for s in _select_rows(board, methods)
         if s.unnamed
     ]
-    return f"{title(board)}: some answers came from no asked model: {', '.join(told)}." if told else ""
+    return f"{title(board)}: some answers were no asked model's own: {', '.join(told)}." if told else ""
 
 
 def overview_table(boards: Sequence[Board]) -> Table:

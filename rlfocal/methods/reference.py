@@ -89,7 +89,8 @@ class SoftVote(MethodBase):
 
     def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
-        mean = outputs.probs.mean(axis=1)
+        n_called = np.maximum(calls.called.sum(axis=1), 1)
+        mean = outputs.probs.sum(axis=1) / n_called[:, None]  # models that are down have no vote
         return Answers(soft_vote(outputs.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import ANSWERS, answers, choices, make_answers, make_logits
+from support.datasets import ANSWERS, answers, choices, make_answers, make_dataset, make_logits
 from support.rival_data import PASSES, brief
 
 from rlfocal.data.calls import Answers, Calls
-from rlfocal.data.dataset import Dataset
+from rlfocal.data.dataset import Dataset, order_answers
 from rlfocal.data.policy import OmniscientPolicy, decide
 from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import every_method
@@ -70,6 +71,50 @@ def test_slots_of_answers_do_not_tell_of_models_that_were_not_called(drawn: st.D
         width = int(outputs.n_choices[0])
         seen.append((outputs.slots, outputs.probs[..., :width].tolist(), outputs.predictions.tolist()))
     assert seen[0] == seen[1]
+
+
+def sample(passes: list[str]) -> Dataset:
+    """One document, to which each model gave one-letter answers; "-" is none."""
+    given: dict[str, dict[int, float]] = {}
+    votes: dict[int, str] = {}
+    for model, letters in enumerate(passes):
+        counted = Counter(letter for letter in letters if letter != "-")
+        for letter, n in counted.items():
+            given.setdefault(letter, {})[model] = n / len(letters)
+        if counted:
+            votes[model] = counted.most_common(1)[0][0]
+    slots = order_answers(given, votes)
+    shares = [[given[letter].get(model, 0.0) for letter in slots] for model in range(len(passes))]
+    predictions = [slots.index(votes[model]) if model in votes else -1 for model in range(len(passes))]
+    data = make_dataset(np.ones((1, len(passes), max(len(slots), 1))), np.array([-1]), n_train=0)
+    return replace(
+        data, kind="answers", probs=np.array([shares]).reshape(data.probs.shape) if slots else 0 * data.probs,
+        logprobs=np.empty((0, *data.probs.shape[1:])), predictions=np.array([predictions]),
+        n_choices=np.array([len(slots)]), slots=(slots,),
+    )  # fmt: skip
+
+
+@given(st.data())
+def test_ties_between_samples_are_not_broken_by_models_that_were_not_called(drawn: st.DataObject) -> None:
+    several = st.lists(st.text("abcd-", min_size=3, max_size=3), min_size=3, max_size=3)
+    heard, rounds = (
+        drawn.draw(several),
+        drawn.draw(st.permutations(range(3)))[: drawn.draw(st.integers(1, 3))],
+    )
+    seen = []
+    for _ in range(2):
+        others = drawn.draw(several)
+        said = [
+            own if model in rounds else other
+            for model, (own, other) in enumerate(zip(heard, others, strict=True))
+        ]
+        calls = Calls(sample(said))
+        for model in rounds:
+            outputs = calls.call(np.arange(3) == model)
+        width = int(outputs.n_choices[0])
+        seen.append((outputs.slots, outputs.probs[..., :width].tolist(), outputs.predictions.tolist()))
+    assert seen[0] == seen[1]
+    assert Calls(sample(heard)).call_all().slots == sample(heard).slots
 
 
 @given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.integers(0, 4))

@@ -110,7 +110,8 @@ def test_the_commands_print_budgets_and_merits(warehouse: Warehouse, cli: Cli) -
     shown = " ".join(cli("evaluate", "-b", "b", *asked, "--merit").out.split())  # long titles are wrapped
     assert "by budget" in shown
     assert "AURC" in shown
-    assert json.loads(cli("evaluate", "-b", "b", *asked, "--merit", "--json").out)[0]["methods"]
+    merits = cli("evaluate", "-b", "b", *asked, "--merit", "--json").out
+    assert json.loads(merits, parse_constant=pytest.fail)[0]["methods"]
     refused = cli("evaluate", "-b", "b", "--budgets", "lots", "-w", where)
     assert refused.code == 2
     assert "'lots'" in refused.err

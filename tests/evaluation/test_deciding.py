@@ -69,6 +69,12 @@ def test_the_start_of_rl_focal_stands_beside_it_and_what_decides_is_said(studied
     assert shown["best_single"] == "–"
 
 
+def test_the_start_keeps_to_a_budget_in_cents_whether_agents_are_loaded_or_fitted(studied: Warehouse) -> None:
+    for method in ("rl_focal_start", "rl_focal", "rl_focal_start"):  # the last one loads a checkpoint
+        rows = evaluate(studied, "b", methods=[method], budgets=["1000c"], seeds=1, force=True).rows
+        assert {row.budget for row in rows if row.method == "rl_focal_start"} == {None, "1000c"}
+
+
 def test_fits_for_each_task_say_what_decides_in_each(studied: Warehouse) -> None:
     rows = evaluate(studied, "b", methods=["rl_focal"], seeds=1, per="task").rows
     deciding = {row.task: row.deciding for row in rows if row.method == "rl_focal"}

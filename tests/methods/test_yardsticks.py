@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -18,12 +19,13 @@ from support.worded_data import slope
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.data.calls import Stream, Turn
+from rlfocal.data.calls import Calls, Stream, Turn
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, find_methods, make_method, methods_for, with_references
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.reference import SoftVote
 from rlfocal.methods.stacking import StackedRegression
 from warehouse import Warehouse
 
@@ -63,6 +65,16 @@ def test_reference_policies_equal_their_definitions(data: Dataset) -> None:
     assert oracle.tolist() == [
         label in row for label, row in zip(test.labels, test.predictions.tolist(), strict=True)
     ]
+
+
+@given(datasets(), st.data())
+def test_models_that_are_down_lower_no_probability_of_the_soft_vote(
+    data: Dataset, drawn: st.DataObject
+) -> None:
+    n = len(data.models)
+    down = np.arange(n) < drawn.draw(st.integers(0, n - 1))
+    answers = SoftVote().decide(Calls(data.test, down))
+    assert answers.probability == pytest.approx(data.test.probs[:, ~down].mean(axis=1).max(axis=1))
 
 
 def test_answers_break_ties_by_the_first_model_of_the_pool() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -61,9 +63,19 @@ def show_result(value: Any, text: Any = None, *, as_json: bool, is_failure: bool
 
 
 def print_json(value: Any) -> None:
-    """Prints a result as JSON on stdout; dataclasses become objects, other types text."""
+    """Prints a result as JSON on stdout.
+
+    Dataclasses become objects, numbers that JSON does not know, such as NaN, become null, and values of other
+    types become text.
+    """
 
     def to_plain_value(other: Any) -> Any:
-        return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)
+        if isinstance(other, float) and not isfinite(other):
+            return None
+        if is_dataclass(other) and not isinstance(other, type):
+            return to_plain_value(asdict(other))
+        if isinstance(other, Mapping):
+            return {key: to_plain_value(part) for key, part in other.items()}
+        return [*map(to_plain_value, other)] if isinstance(other, list | tuple) else other
 
-    typer.echo(json.dumps(value, indent=2, default=to_plain_value))
+    typer.echo(json.dumps(to_plain_value(value), indent=2, default=str))
