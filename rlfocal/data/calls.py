@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -153,14 +152,6 @@ class Calls:
         order = self._order()
         return bool((order == np.arange(order.shape[1])).all())
 
-    @cached_property
-    def _text_ranks(self) -> Ints:
-        """(T, C) the rank of each slot's answer among those of its document, by text."""
-        ranks = np.tile(np.arange(self._documents.probs.shape[2]), (len(self), 1))
-        for row, answers in enumerate(self._documents.slots):
-            ranks[row, np.argsort(np.array(answers, dtype=np.str_))] = np.arange(len(answers))
-        return ranks
-
     def _number_slots(self, new: Bools) -> None:
         assert self._places is not None
         given = np.where(new[:, :, None], self._documents.probs, 0.0)
@@ -172,7 +163,7 @@ class Calls:
         first = (given > 0).argmax(axis=1)
         votes = np.take_along_axis(self._documents.predictions, first, axis=1)
         is_other = votes != np.arange(votes.shape[1])
-        order = np.lexsort((self._text_ranks, is_other, first, -total, ~is_new), axis=1)
+        order = np.lexsort((self._documents.text_ranks, is_other, first, -total, ~is_new), axis=1)
         rank = np.argsort(order, axis=1, kind="stable")
         self._places = np.where(is_new, self.n_choices[:, None] + rank, self._places)
 

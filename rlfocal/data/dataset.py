@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -226,6 +227,16 @@ class Dataset:
         """Yields each task and its documents, in the order in which tasks first appear."""
         for task in dict.fromkeys(self.tasks.tolist()):
             yield task, self.rows(self.tasks == task)
+
+    @cached_property
+    def text_ranks(self) -> Ints:
+        """(T, C) numbers that order the free answers of each document by text; 0 where no slot exists."""
+        ranks = np.zeros((len(self), self.probs.shape[2]), dtype=np.int64)
+        place = {answer: rank for rank, answer in enumerate(sorted(set(chain.from_iterable(self.slots))))}
+        exists = np.arange(ranks.shape[1]) < self.n_choices[:, None]
+        if self.slots:
+            ranks[exists] = [place[answer] for answer in chain.from_iterable(self.slots)]
+        return ranks
 
     def fingerprint(self) -> str:
         """A hash of all that a method learns from, decides on and is scored by, except prices.

@@ -267,14 +267,11 @@ def _read_answers(
     )
     T, N = len(docs["task"]), len(names)
     given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
-    first: dict[tuple[int, int], str] = {}
+    votes: list[dict[int, str]] = [{} for _ in range(T)]  # row -> model -> its first most frequent answer
     for row, model, answer, share in cells:
         if answer is not None:
             given[row].setdefault(answer, {})[model] = share
-            first.setdefault((row, model), answer)
-    votes: list[dict[int, str]] = [{} for _ in range(T)]  # row -> model -> its first most frequent answer
-    for (row, model), answer in first.items():
-        votes[row][model] = answer
+            votes[row].setdefault(model, answer)
     slots = tuple(order_answers(*both) for both in zip(given, votes, strict=True))
     width = max(1, max(map(len, slots)))
     probs = np.zeros((T, N, width))
@@ -286,7 +283,7 @@ def _read_answers(
         for answer, by_model in given[row].items():
             for model, share in by_model.items():
                 probs[row, model, place[answer]] = share
-                predictions[row, model] = place[first[row, model]]
+                predictions[row, model] = place[votes[row][model]]
     return _AnswerFields(
         probs=probs,
         logprobs=np.empty((0, N, width)),

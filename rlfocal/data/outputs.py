@@ -140,15 +140,11 @@ def _read_answers(
         for position, passes in given_texts.items()
     }
     # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
-    ranked = {
-        position: [answer for answer, _ in counted[position].most_common()] for position in sorted(counted)
-    }
-    votes = {position: given[0] for position, given in ranked.items() if given}
+    votes = {position: of.most_common(1)[0][0] for position, of in counted.items() if of}
     by_answer: dict[str, dict[int, float]] = {}
-    for position, given in ranked.items():
-        for answer in given:
-            share = counted[position][answer] / len(given_texts[position])
-            by_answer.setdefault(answer, {})[position] = share
+    for position, of_model in counted.items():
+        for answer, n in of_model.items():
+            by_answer.setdefault(answer, {})[position] = n / len(given_texts[position])
     answers = list(order_answers(by_answer, votes))
     shares = np.zeros((len(models), len(answers)))
     for slot, answer in enumerate(answers):

@@ -15,7 +15,6 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.wording import number_or_none
-from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.statistics.ceiling import PoolCeiling, ceiling
@@ -115,9 +114,10 @@ class Teams:
 
     @staticmethod
     def _mark_right(documents: Dataset, pool: Bools) -> Bools:
-        calls = Calls(documents)  # the slots of free answers must not tell what other models answer
-        slots = soft_vote(calls.call(pool).probs, pool, documents.kind)
-        return documents.is_right(calls.stored_slots(slots))
+        everyone, votes = np.ones(int(pool.sum()), dtype=np.bool_), documents.predictions[:, pool]
+        # The dataset's numbers of free answers would tell what other models answer.
+        ranks = documents.text_ranks if documents.kind == "answers" else None
+        return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind, votes, ranks))
 
 
 def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:

@@ -41,20 +41,23 @@ class MethodRuns(NamedTuple):
 def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[MethodRuns]:
     """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored."""
     with ResultBatch(setup) as batch:
-        held = _read_held(setup)
-        return [_run_method(setup, candidate, held, batch) for candidate in candidates]
+        missing = missing_runs(setup, candidates)
+        return [
+            _run_method(setup, candidate, new, batch)
+            for candidate, new in zip(candidates, missing, strict=True)
+        ]
 
 
-def _run_method(setup: Setup, candidate: Candidate, held: set[str], batch: ResultBatch) -> MethodRuns:
-    """Makes the runs of one method that are not `held`, and gives their results to `batch`."""
+def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> MethodRuns:
+    """Makes the runs `new` of one method that are still missing, and gives their results to `batch`."""
     warehouse, dataset = setup.warehouse, setup.dataset
     run_ids = [run.run_id for run in candidate.runs(setup)]
-    if not (new := _list_missing(setup, candidate, held)):
+    if not new:
         return MethodRuns(run_ids, [])
     warehouse.check_writable()  # before hours of fitting, not after
     lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
     with lock, _name_package(candidate.name):
-        new = missing_runs(setup, candidate)  # another process may have stored them meanwhile
+        [new] = missing_runs(setup, [candidate])  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         tasks = candidate.reads_task
@@ -82,21 +85,13 @@ def _run_method(setup: Setup, candidate: Candidate, held: set[str], batch: Resul
     return MethodRuns(run_ids, [run.run_id for run in new])
 
 
-def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
-    """The candidate's runs that are neither stored nor ruled out by their budget.
+def missing_runs(setup: Setup, candidates: Sequence[Candidate]) -> list[list[Run]]:
+    """Each candidate's runs that are neither stored nor ruled out by their budget.
 
     All its runs if the request has `force`.
     """
-    return _list_missing(setup, candidate, _read_held(setup))
-
-
-def _list_missing(setup: Setup, candidate: Candidate, held: set[str]) -> list[Run]:
-    return [run for run in candidate.runs(setup) if run.run_id not in held]
-
-
-def _read_held(setup: Setup) -> set[str]:
-    """The ids of runs that need not be made again."""
-    return set() if setup.request.force else stored_runs(setup)
+    held = set() if setup.request.force else stored_runs(setup)
+    return [[run for run in candidate.runs(setup) if run.run_id not in held] for candidate in candidates]
 
 
 @contextmanager

@@ -207,9 +207,8 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     candidates = {name: make_candidate(setup, name) for name in names}
     ran: list[str] = []
     if request.at_once > 1:
-        missing = {
-            name: runs for name, candidate in candidates.items() if (runs := missing_runs(setup, candidate))
-        }
+        of_each = zip(candidates, missing_runs(setup, list(candidates.values())), strict=True)
+        missing = {name: runs for name, runs in of_each if runs}
         if len(missing) > 1:
             warehouse.check_writable()
             _run_side_by_side(setup, list(missing))

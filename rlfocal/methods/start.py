@@ -49,7 +49,6 @@ class Start(MethodBase):
         agents = self.agents.load_agents(train, 0)
         if agents is None:
             [agents] = replace(self.agents, store=None, changes={"joint_episodes": 0}).fit(train, [0])
-        agents = replace(agents, prices=tuple(train.mean_costs.tolist()))
         if not isinstance(agents, PoolAgents) or agents.simple_policies is None:
             single = BestSingleModel().fit(train, seeds)
             return [*single]

@@ -132,7 +132,7 @@ class RLFocal:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
             settings = self._configure(len(train))
             for agents in train_agents(self.method, train, settings, missing, self.on_progress, kept):
-                fitted[agents.seed] = agents
+                fitted[agents.seed] = replace(agents, prices=tuple(train.mean_costs.tolist()))
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
         elif self.on_progress is not None:
@@ -140,8 +140,7 @@ class RLFocal:
         if with_events:
             for seed, agents in fitted.items():
                 write_event_files(agents.history, self.checkpoint(train, seed).with_suffix(""))
-        prices = tuple(train.mean_costs.tolist())
-        return [replace(fitted[seed], prices=prices) for seed in seeds]
+        return [fitted[seed] for seed in seeds]
 
     def checkpoint(self, train: Dataset, seed: int) -> Path:
         """The file of one seed's agents, named by a digest of everything that training depends on."""
@@ -199,7 +198,7 @@ class RLFocal:
         if agents.models != train.models:
             agents = replace(agents, models=train.models)
             save_checkpoint(agents, path)
-        return agents
+        return replace(agents, prices=tuple(train.mean_costs.tolist()))
 
     def _configure(self, n_train: int) -> Any:
         return self.config or configure(self.method, n_train, self.changes)

@@ -71,12 +71,15 @@ def pluralities(
             yield block, pool, (np.maximum.reduce(claims, axis=0, initial=0) & 1).astype(np.bool_)
 
 
-def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
+def soft_vote(
+    probs: Floats, pools: Bools, kind: Kind, votes: Ints | None = None, text_ranks: Ints | None = None
+) -> Ints:
     """(T,) the slot with the highest mean probability over the pool; -1 if all probabilities are 0.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for the same pool on all documents. Ties go to the lowest
-    choice index. For free answers, they go to the lowest slot that the alphabetically first model of the pool
-    gave.
+    choice index. For free answers, they go to the alphabetically first model of the pool, and of what it gave
+    to the lowest slot. Slots that `Calls` did not number need `votes` (T, N), the models' predictions, and
+    `text_ranks` (T, C) of the dataset: then its vote is first, and the rest by text, as `Calls` numbers them.
     """
     members = np.broadcast_to(pools, probs.shape[:2])
     size = np.maximum(members.sum(axis=1), 1)
@@ -86,18 +89,25 @@ def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
     else:
         # Shares such as 0.1 are inexact in binary, and ties must not depend on the order of summation.
         top = np.round(mean, 9) == np.round(mean, 9).max(axis=1, keepdims=True)
-        winner = find_earliest_slots(top, members[:, :, None] & (probs > 0))
+        winner = find_earliest_slots(top, members[:, :, None] & (probs > 0), votes, text_ranks)
     return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
 
 
-def find_earliest_slots(top: Bools, gave: Bools) -> Ints:
+def find_earliest_slots(
+    top: Bools, gave: Bools, votes: Ints | None = None, text_ranks: Ints | None = None
+) -> Ints:
     """(T,) the slot of those in `top` (T, C) that the earliest model gave; ties: the lowest.
 
-    `gave` (T, N, C): which slots each model gave.
+    `gave` (T, N, C): which slots each model gave. With `votes` (T, N) and `text_ranks` (T, C), ties go to the
+    model's vote, then by text.
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
-    slot: Ints = np.where(top, first, n_models + 1).argmin(axis=1)
+    if votes is not None and text_ranks is not None:
+        of_first = np.take_along_axis(votes, np.minimum(first, n_models - 1), axis=1)
+        is_other = of_first != np.arange(top.shape[1])
+        first = (2 * first + is_other) * (int(text_ranks.max(initial=0)) + 1) + text_ranks
+    slot: Ints = np.where(top, first, np.iinfo(np.int64).max).argmin(axis=1)
     return slot
 
 

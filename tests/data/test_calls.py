@@ -17,6 +17,7 @@ from rlfocal.data.dataset import Dataset, order_answers
 from rlfocal.data.policy import OmniscientPolicy, decide
 from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import every_method
+from rlfocal.statistics.votes import soft_vote
 
 
 class PryingPolicy:
@@ -115,6 +116,15 @@ def test_ties_between_samples_are_not_broken_by_models_that_were_not_called(draw
         seen.append((outputs.slots, outputs.probs[..., :width].tolist(), outputs.predictions.tolist()))
     assert seen[0] == seen[1]
     assert Calls(sample(heard)).call_all().slots == sample(heard).slots
+
+
+@given(st.lists(st.text("abcd-", min_size=3, max_size=3), min_size=3, max_size=3), st.integers(1, 7))
+def test_a_soft_vote_over_the_datasets_slots_is_that_over_calls(passes: list[str], team: int) -> None:
+    data, pool = sample(passes), (team >> np.arange(3) & 1).astype(np.bool_)
+    calls = Calls(data)
+    called = calls.stored_slots(soft_vote(calls.call(pool).probs, pool, data.kind))
+    everyone, votes = np.ones(int(pool.sum()), dtype=np.bool_), data.predictions[:, pool]
+    assert soft_vote(data.probs[:, pool], everyone, data.kind, votes, data.text_ranks) == called
 
 
 @given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.integers(0, 4))

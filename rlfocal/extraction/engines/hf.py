@@ -255,11 +255,12 @@ class HFEngine(TokenEngine):
             if not any(is_going) or step + 1 == steps:
                 break
             going = torch.tensor(is_going, device=mask.device)
-            pairs, rows = torch.unique((rows * len(logits[0]) + tokens)[going], return_inverse=True)
-            parents, tokens = pairs // len(logits[0]), pairs % len(logits[0])
+            vocabulary = logits.shape[-1]
+            pairs, rows = torch.unique((rows * vocabulary + tokens)[going], return_inverse=True)
+            parents, tokens = pairs // vocabulary, pairs % vocabulary
             rows, order = rows.sort(stable=True)
             texts = texts[going.cpu()][order.cpu()]
-            if len(parents) != len(mask) or bool((parents[1:] <= parents[:-1]).any()):
+            if not torch.equal(parents, torch.arange(len(mask), device=mask.device)):
                 read.cache.reorder_cache(parents)
                 mask, positions = mask[parents], positions[parents]
             mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], dim=1)
