@@ -18,6 +18,8 @@ _ROW_FIELDS = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
+TIE_RULE = b"vote, then text"
+"""The rule by which `Calls` numbers answers that one model gave equally often."""
 _MIN_FAILED_DOCUMENTS = 2
 """The fewest documents with a wrong model that show whether all wrong answers are the same text.
 
@@ -253,6 +255,8 @@ class Dataset:
         for array in (self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update("\n".join(self.tasks.tolist()).encode())
+        if self.kind == "answers" and ((self.probs > 0) & (self.probs < 1)).any():
+            digest.update(TIE_RULE)  # stored decisions by an earlier rule must not stand for today's
         return digest.hexdigest()
 
 
@@ -261,7 +265,7 @@ def order_answers(given: Mapping[str, Mapping[int, float]], votes: Mapping[int, 
 
     `given`: each answer's share of samples, by the position of the model. `votes`: the answer that each model
     gave most often. Ties go to the answer of the first model, to its vote before its other answers, and then
-    by text: what `Calls` knows when these models have been called.
+    by text, as in `Calls` after a call of all these models.
     """
 
     def place(answer: str) -> tuple[float, int, bool, str]:

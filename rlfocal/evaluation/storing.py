@@ -109,11 +109,11 @@ class Result(NamedTuple):
 
 
 MAX_UNSTORED_SECONDS = 1.0
-"""The most seconds of fitting and deciding whose results wait for those of the next method."""
+"""The seconds of fitting and deciding after which results no longer wait for the next method."""
 
 
 class ResultBatch:
-    """Stores the results of several quick methods in one transaction, which takes longer than they do."""
+    """Collects the results of quick methods, and stores them together, as each transaction takes time."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -126,7 +126,7 @@ class ResultBatch:
         self._store()
 
     def add(self, results: Sequence[Result]) -> None:
-        """Takes results, and stores all that wait once they took `MAX_UNSTORED_SECONDS`."""
+        """Takes a method's results; stores all that wait if they took `MAX_UNSTORED_SECONDS` or more."""
         self._waiting += results
         if sum(result.seconds for result in self._waiting) >= MAX_UNSTORED_SECONDS:
             self._store()

@@ -78,8 +78,8 @@ def soft_vote(
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for the same pool on all documents. Ties go to the lowest
     choice index. For free answers, they go to the alphabetically first model of the pool, and of what it gave
-    to the lowest slot. Slots that `Calls` did not number need `votes` (T, N), the models' predictions, and
-    `text_ranks` (T, C) of the dataset: then its vote is first, and the rest by text, as `Calls` numbers them.
+    to the lowest slot. A dataset's own slots also reflect models outside the pool. So they need the pool's
+    predictions `votes` (T, N) and the dataset's `text_ranks` (T, C), which break these ties as `Calls` does.
     """
     members = np.broadcast_to(pools, probs.shape[:2])
     size = np.maximum(members.sum(axis=1), 1)

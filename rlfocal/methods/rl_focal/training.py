@@ -140,7 +140,8 @@ def _fit_simple_once(
 ) -> SimpleCandidates:
     """The simple policies, fitted once for all methods with the same settings.
 
-    They depend on `PoolConfig` alone, and are most of the work of a training on few documents.
+    Of a method's settings, only those of `PoolConfig` matter to them. On few documents, these fits are most
+    of a training's work.
     """
     settings = (getattr(config, field.name) for field in fields(PoolConfig))
     key = (rows.fingerprint(), sizes.slots, *settings)
