@@ -41,19 +41,16 @@ class MethodRuns(NamedTuple):
 def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[MethodRuns]:
     """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored."""
     with ResultBatch(setup) as batch:
-        missing = missing_runs(setup, candidates)
-        return [
-            _run_method(setup, candidate, new, batch)
-            for candidate, new in zip(candidates, missing, strict=True)
-        ]
+        for candidate, new in zip(candidates, missing_runs(setup, candidates), strict=True):
+            if new:
+                _run_method(setup, candidate, new, batch)
+    every = [[run.run_id for run in candidate.runs(setup)] for candidate in candidates]
+    return [MethodRuns(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
 
 
-def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> MethodRuns:
+def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> None:
     """Makes the runs `new` of one method that are still missing, and gives their results to `batch`."""
     warehouse, dataset = setup.warehouse, setup.dataset
-    run_ids = [run.run_id for run in candidate.runs(setup)]
-    if not new:
-        return MethodRuns(run_ids, [])
     warehouse.check_writable()  # before hours of fitting, not after
     lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
     with lock, _name_package(candidate.name):
@@ -82,7 +79,6 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
             says = find_deciding_policies(dataset, setup.groups, policies) if run.budget is None else ()
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds, says))
         batch.add(made)
-    return MethodRuns(run_ids, [run.run_id for run in new])
 
 
 def missing_runs(setup: Setup, candidates: Sequence[Candidate]) -> list[list[Run]]:

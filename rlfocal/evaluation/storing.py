@@ -118,6 +118,8 @@ class ResultBatch:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._waiting: list[Result] = []
+        self.stored: set[str] = set()
+        """The ids of the runs that this batch stored; runs that another process stored first are not in it."""
 
     def __enter__(self) -> Self:
         return self
@@ -132,8 +134,14 @@ class ResultBatch:
             self._store()
 
     def _store(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        store(self._setup.warehouse, self._setup.dataset, waiting)
+        setup, waiting, self._waiting = self._setup, self._waiting, []
+        if not waiting:
+            return
+        with setup.warehouse.lock(f"store results of {setup.dataset.benchmark}", wait=True):
+            held = set() if setup.request.force else stored_runs(setup)
+            new = [result for result in waiting if result.run.run_id not in held]
+            store(setup.warehouse, setup.dataset, new)
+            self.stored |= {result.run.run_id for result in new}
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
