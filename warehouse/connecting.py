@@ -34,9 +34,13 @@ class MissingWarehouseError(InputError):
         )
 
 
-def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
+def connect(*, postgres: bool, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """A connection to an in-memory DuckDB with the installed extensions, made without network access or
-    writes. `postgres`: the catalogue will be on Postgres."""
+    writes.
+
+    `postgres`: the catalogue will be on Postgres. `threads`: the number of DuckDB's threads; None means
+    OMP_NUM_THREADS, else all cores.
+    """
     with suppress(ImportError):
         # Else DuckDB imports it at the first query parameter, and a Ctrl-C during that is lost.
         import_module("pandas")
@@ -49,7 +53,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             "allow_unsigned_extensions": "true",
             # A Python variable with a table's name must not hide the table.
             "python_enable_replacements": "false",
-            **_limit_threads(),
+            **_limit_threads(threads),
             **memory_settings(),
         }
     )
@@ -63,9 +67,9 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _limit_threads() -> dict[str, str]:
-    """DuckDB's setting for the number of threads, from OMP_NUM_THREADS; empty without it."""
-    most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+def _limit_threads(threads: int | None) -> dict[str, str]:
+    """DuckDB's setting for the number of threads, by default from OMP_NUM_THREADS; empty without both."""
+    most = str(threads or os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip())
     return {"threads": most} if most.isdecimal() and int(most) else {}
 
 

@@ -29,6 +29,7 @@ def open_warehouse(
     read_only: bool = False,
     create: bool = True,
     snapshot: int | datetime | None = None,
+    threads: int | None = None,
 ) -> Warehouse:
     """Opens the warehouse at `location`; use it as a context manager.
 
@@ -36,13 +37,16 @@ def open_warehouse(
     $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as it
     was then, read-only. A missing warehouse is created, unless `create=False` or it is only read.
 
+    `threads` is the number of DuckDB's threads; None means OMP_NUM_THREADS, else all cores. One thread takes
+    half the CPU time for short queries, which counts where processes share the cores.
+
     Raises InputError for a missing warehouse or something else at the location, for an unknown snapshot, and
     for a schema that cannot be read.
     """
     place = locate(location)
     read_only = read_only or snapshot is not None
     create = create and not read_only
-    connection = connect(postgres=place.is_postgres)
+    connection = connect(postgres=place.is_postgres, threads=threads)
     try:
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
         version, digest = _read_schema(connection, place)
@@ -207,4 +211,5 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[in
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
+            connection.execute(script("empty_statistics"))
         return _read_schema(connection, place)

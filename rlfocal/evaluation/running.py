@@ -301,7 +301,7 @@ def _run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
 
 def _run_one(send: Send, location: Location, request: EvaluationRequest, data: str, name: str) -> None:
     # One thread a process: more of them than cores wait for one another by spinning.
-    with threadpool_limits(1), open_warehouse(location, create=False) as warehouse:
+    with threadpool_limits(1), open_warehouse(location, create=False, threads=1) as warehouse:
         dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
         if dataset.fingerprint() != data:
             raise RunError(f"{request.benchmark!r} changed during evaluation; run it again")

@@ -119,7 +119,7 @@ class ResultBatch:
         self._setup = setup
         self._waiting: list[Result] = []
         self.stored: set[str] = set()
-        """The ids of the runs that this batch stored; runs that another process stored first are not in it."""
+        """The ids of the runs that this batch stored; another process may have stored others first."""
 
     def __enter__(self) -> Self:
         return self

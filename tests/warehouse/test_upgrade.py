@@ -93,7 +93,7 @@ def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
             self.connection.close()
 
     late = LateConnection()
-    monkeypatch.setattr(opening, "connect", lambda postgres: late)
+    monkeypatch.setattr(opening, "connect", lambda **_: late)
     open_warehouse(place, read_only=True)
     assert "SHOW TABLES" in late.asked
     late.close()

@@ -40,9 +40,13 @@ def test_queries_take_as_many_threads_as_everything_else(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
     asked = "SELECT current_setting('threads')"
-    with connect(postgres=False) as ours, duckdb.connect() as own:
-        [(threads,)], [(default,)] = (each.execute(asked).fetchall() for each in (ours, own))
-    assert threads == (used or default)
+    with (
+        connect(postgres=False) as ours,
+        duckdb.connect() as own,
+        connect(postgres=False, threads=2) as limited,
+    ):
+        counts = [each.execute(asked).fetchall()[0][0] for each in (ours, own, limited)]
+    assert counts == [used or counts[1], counts[1], 2]
 
 
 LOADED_BY_QUERIES = """
@@ -374,3 +378,44 @@ def test_what_is_there_already_is_left_out_of_a_batch(warehouse: Warehouse) -> N
     )
     assert written == {("a", "b", "u")}
     assert warehouse.rows("SELECT extraction_id FROM extractions WHERE task = 't'") == [(record,)]
+
+
+METADATA = "__ducklake_metadata_warehouse"
+
+
+def test_a_table_without_rows_is_looked_up_once_a_query(place: str) -> None:
+    """DuckLake looks for absent statistics once for each column, which takes most of a query's time."""
+    with open_warehouse(place) as warehouse:
+        warehouse.rows("CALL enable_logging('QueryLog')")
+        warehouse.rows("SELECT * FROM evaluations")
+        warehouse.rows("CALL disable_logging()")
+        [(asked,)] = warehouse.rows(
+            "SELECT count(*) FROM duckdb_logs WHERE message LIKE '%ducklake_table_column_stats%'"
+        )
+    assert asked <= 2
+
+
+@pytest.mark.parametrize("table", ["models", "decisions"])  # with floats, and with lists of structs
+def test_statistics_of_written_tables_are_ducklakes_own(place: str, table: str) -> None:
+    rows = {
+        "models": "SELECT 'm' AS model, NULL AS family, 1.5 AS params_b, 'nan'::DOUBLE AS price",
+        "decisions": "SELECT 'r' AS run_id, 'b' AS benchmark, 't' AS task, 7 AS doc_id, NULL AS pool",
+    }
+    statistics = f"""
+        SELECT column_name, column_stats.* EXCLUDE (table_id, column_id), table_stats.* EXCLUDE (table_id)
+        FROM {METADATA}.ducklake_table_column_stats AS column_stats
+        JOIN {METADATA}.ducklake_column USING (table_id, column_id)
+        JOIN {METADATA}.ducklake_table_stats AS table_stats USING (table_id)
+        JOIN {METADATA}.ducklake_table USING (table_id)
+        WHERE table_name = ? ORDER BY ALL
+    """
+    with open_warehouse(place) as warehouse:
+        warehouse.connection.execute(f"CREATE TABLE warehouse.plain AS FROM {table} WITH NO DATA")
+        for name in (table, "plain"):
+            for _ in range(2):
+                warehouse.connection.execute(f"INSERT INTO {name} BY NAME {rows[table]}")
+        ours, plain = (warehouse.rows(statistics, [name]) for name in (table, "plain"))
+        nulls = f"SELECT count(*) FROM {table} WHERE {'family' if table == 'models' else 'pool'} IS NULL"
+        assert warehouse.rows(nulls) == [(2,)]
+    assert ours == plain
+    assert ours

@@ -147,7 +147,7 @@ def extract_jobs(
     for job in jobs:
         benchmarks.setdefault(job.task.benchmark, []).append(job)
     left = list(jobs)
-    with open_warehouse(location) as warehouse, Batch(warehouse, model.model, send) as batch:
+    with open_warehouse(location, threads=1) as warehouse, Batch(warehouse, model.model, send) as batch:
         extraction = Extraction(model, backend, threads, warehouse, send, jobs, stop_if_slower)
         try:
             busy = [name for name in benchmarks if not _run(extraction, batch, benchmarks[name], left)]
