@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +20,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports import rows
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.rows import ImportReport
-from warehouse import Warehouse, writing
+from warehouse import Warehouse, open_warehouse, writing
+from warehouse.store import PartitionKey
 
 
 @pytest.fixture
@@ -59,6 +63,28 @@ def test_the_formats_agree(bring: Bring, warehouse: Warehouse, suffix: str) -> N
     fingerprints = warehouse.fingerprints()
     assert bring(choice_docs(), choice_scores(), ".jsonl").n_written == 0
     assert warehouse.fingerprints() == fingerprints
+
+
+def test_imports_at_once_write_the_same_once(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs, scores = write(tmp_path / "d.jsonl", choice_docs()), write(tmp_path / "s.jsonl", choice_scores())
+    both_read, list_stored = Barrier(2), Warehouse.fingerprints
+
+    def list_together(opened: Warehouse) -> dict[PartitionKey, str]:
+        found = list_stored(opened)
+        with suppress(BrokenBarrierError):
+            both_read.wait(1)
+        return found
+
+    def bring_alone(_: int) -> ImportReport:
+        with open_warehouse(warehouse.location.name) as opened:
+            return import_predictions(opened, docs, scores)
+
+    monkeypatch.setattr(Warehouse, "fingerprints", list_together)
+    with ThreadPoolExecutor(2) as threads:
+        reports = list(threads.map(bring_alone, range(2)))
+    assert sorted((report.n_written, report.n_unchanged) for report in reports) == [(0, 2), (2, 0)]
 
 
 def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> None:

@@ -31,6 +31,7 @@ from rlfocal.exchange.imports.source import Source
 from rlfocal.exchange.imports.stored import (
     check_stored,
     compare_as_stored,
+    import_lock,
     measure_as_stored,
     number_as_stored,
     split_as_stored,
@@ -143,8 +144,14 @@ class CheckedRows:
     source: Source
 
     def write(self, warehouse: Warehouse) -> ImportReport:
-        """Commits the partitions that the warehouse lacks, in one transaction. Raises InputError if a
-        document differs from the one that is stored under its id."""
+        """Commits the partitions that the warehouse lacks, in one transaction. Imports at once write in turn.
+
+        Raises InputError if a document differs from the one that is stored under its id.
+        """
+        with import_lock(warehouse):
+            return self._write_in_turn(warehouse)
+
+    def _write_in_turn(self, warehouse: Warehouse) -> ImportReport:
         self._follow_stored(warehouse)
         self.source.notes += note_implausible(
             self.scratch, are_logs=self.source.are_logs, are_probabilities=self.source.are_probabilities

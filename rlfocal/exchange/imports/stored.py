@@ -4,6 +4,7 @@ DuckDB with the rows of the import."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,11 @@ from rlfocal.exchange.imports.faults import count, list_names, make_canonical_an
 from warehouse import Warehouse
 from warehouse.comparison import MAX_ANSWER_LENGTH, Rule, normalise
 from warehouse.scripts import script
+
+
+def import_lock(warehouse: Warehouse) -> AbstractContextManager[bool]:
+    """Holds the warehouse's lock of imports during a block, since what is stored decides what they write."""
+    return warehouse.lock("import", wait=True)
 
 
 def number_as_stored(scratch: DuckDBPyConnection, warehouse: Warehouse) -> bool:

@@ -12,6 +12,7 @@ import duckdb
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import count_noun
+from rlfocal.exchange.imports.stored import import_lock
 from warehouse import Warehouse, writing
 from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
 from warehouse.scripts import quote, script
@@ -65,7 +66,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     path = Path(folder)
     check_tables(path)
     connection = warehouse.connection
-    with _stage_tables(connection, path):
+    with _stage_tables(connection, path), import_lock(warehouse):
         _check_digests(connection, path)
         stored = _find_stored(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
