@@ -78,7 +78,7 @@ class Router:
         online: bool = True,
         comparison: str = "default",
         down: Names = (),
-        target_error: str | None = None,
+        target_error: str | float | None = None,
     ) -> Router:
         """Makes a router of the agents in one checkpoint of `rlfocal train`.
 

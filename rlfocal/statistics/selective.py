@@ -190,17 +190,18 @@ def make_promise(
     return Promise(target, float(thresholds[best]), n, int(answered[best]), int(wrong[best]))
 
 
-def share(text: str) -> float:
-    """Reads a share of errors, such as "5%" or "0.05".
+def share(given: str | float) -> float:
+    """Reads a share of errors, such as "5%", "0.05" or 0.05.
 
-    Raises InputError for a text that is no share above 0 and below 1.
+    Raises InputError for anything that is no share above 0 and below 1.
     """
+    text = str(given)
     try:
         value = round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), 12)
     except ValueError:
         value = -1.0
     if not 0 < value < 1:
-        raise InputError(f"{text!r} is not a share of errors between 0 and 100 %; give 5% or 0.05")
+        raise InputError(f"{given!r} is not a share of errors between 0 and 100 %; give 5% or 0.05")
     return value
 
 

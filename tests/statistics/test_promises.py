@@ -80,8 +80,8 @@ def test_more_certainty_is_asked_of_a_lower_share() -> None:
 
 
 def test_shares_are_read() -> None:
-    assert share("5%") == share("0.05") == 0.05
-    for wrong in ("5", "0%", "x", "-1%", "100%", "nan", "1e-13%", "99.99999999999%"):
+    assert share("5%") == share("0.05") == share(0.05) == 0.05
+    for wrong in (5, float("nan"), "5", "0%", "x", "-1%", "100%", "nan", "1e-13%", "99.99999999999%"):
         with pytest.raises(InputError, match="share"):
             share(wrong)
 
