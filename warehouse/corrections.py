@@ -17,14 +17,17 @@ from warehouse.store import PartitionKey, Warehouse
 def correct_labels(warehouse: Warehouse, corrections: pa.Table, place: Callable[[int], str]) -> int:
     """Corrects documents' labels (choices) or gold answers (free answers); returns how many changed.
 
-    `corrections` has the columns row, benchmark, task, doc_id, label and gold. A document that is imported or
-    extracted again with its former label keeps the corrected one. Raises InputError with `place(row)` of the
-    first row that names no document, is out of range, is a duplicate, or has the wrong kind of value.
+    `corrections` has the columns row, benchmark, task, doc_id, label and gold. An optional column source_id
+    names documents without a doc_id. A document that is imported or extracted again with its former label
+    keeps the corrected one. Raises InputError with `place(row)` of the first row that names no document, is
+    out of range, is a duplicate, or has the wrong kind of value.
     """
     connection = warehouse.connection
+    if "source_id" not in corrections.column_names:
+        corrections = corrections.append_column("source_id", pa.nulls(len(corrections), pa.string()))
     with warehouse.transaction("correct labels"):
         connection.register("asked_rows", writing.with_canonical_gold(connection, corrections))
-        connection.execute("CREATE OR REPLACE TEMP TABLE asked AS FROM asked_rows")
+        connection.execute(script("corrections/asked"))
         connection.unregister("asked_rows")
         fault = connection.execute(script("corrections/faults")).fetchone()
         if fault is not None:

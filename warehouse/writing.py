@@ -140,7 +140,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
         for different in differing_documents(connection).values():
             raise InputError(
                 f"{different}. Models are compared on the same documents only: give this variant "
-                "another name, such as BENCHMARK@v2"
+                "another name, such as BENCHMARK@v2, or first mend wrong labels by `rlfocal correct-labels`"
             )
         _write_documents(connection)
 

@@ -217,7 +217,8 @@ def correct_labels(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Parquet, CSV or JSONL: benchmark, task, doc_id, and label or (for answers) gold.",
+            help="Parquet, CSV or JSONL: benchmark, task, doc_id (or source_id, for ids that are texts), and "
+            "label or (for answers) gold.",
             show_default=False,
         ),
     ],

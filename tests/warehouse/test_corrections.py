@@ -18,6 +18,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
 from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods.variants import load_checkpoint
 from rlfocal.report import write_report
 from rlfocal.report.pools import pool_choice
@@ -93,6 +94,18 @@ def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
     assert accuracy(warehouse) == [1.0]
 
 
+def test_documents_are_named_by_the_ids_that_they_came_with(warehouse: Warehouse, tmp_path: Path) -> None:
+    table = {"benchmark": ["b"] * 4, "task": ["t"] * 4, "model": ["m"] * 4, "id": ["d", "c", "b", "a"]}
+    scores = {"logprob_A": [-1.0] * 4, "logprob_B": [-2.0] * 4, "label": [0] * 4}
+    import_predictions(warehouse, pa.table(table | scores))
+    named = write(tmp_path / "l.jsonl", {"source_id": "d", "label": 1})
+    assert correct_from_file(warehouse, named) == 1
+    assert warehouse.rows("SELECT source_id FROM docs WHERE label = 1") == [("d",)]
+    both = write(tmp_path / "l.jsonl", {"source_id": "d", "doc_id": 0, "label": 1})
+    with pytest.raises(InputError, match="document 0 of b/t has the source_id a, not d"):
+        correct_from_file(warehouse, both)
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
     """What wrong corrections leave as it is."""
@@ -111,7 +124,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
         ({"doc_id": 0, "gold": "yes"}, "row 2: no label, but document 0 of b/t has choices"),
         ({"doc_id": 1, "label": 2}, "row 1: duplicate document 1 of b/t"),
         ({"doc_id": 0, "label": "two"}, "label 'two' is not a whole number"),
-        ({"doc_id": None, "label": 1}, "row 2: no benchmark, task or doc_id"),
+        ({"doc_id": None, "label": 1}, "row 2: no benchmark, task, or doc_id"),
+        ({"source_id": "q", "label": 1}, "row 2: b/t has no document q"),
     ],
 )
 def test_wrong_corrections(filled: Warehouse, tmp_path: Path, row: dict[str, object], reason: str) -> None:

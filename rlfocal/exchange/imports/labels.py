@@ -16,7 +16,7 @@ from warehouse import Warehouse
 from warehouse.corrections import correct_labels
 from warehouse.limits import memory_settings
 
-LABEL_COLUMNS = KEY_COLUMNS | {"label": "BIGINT", "gold": "VARCHAR"}
+LABEL_COLUMNS = KEY_COLUMNS | {"source_id": "VARCHAR", "label": "BIGINT", "gold": "VARCHAR"}
 
 
 def read_labels(path: str | Path) -> tuple[pa.Table, int]:
@@ -25,9 +25,9 @@ def read_labels(path: str | Path) -> tuple[pa.Table, int]:
     A row is filled in if it has a label or a gold. Raises InputError if a row is wrong, or none is filled in.
     """
     with closing(duckdb.connect(config=memory_settings())) as scratch:
-        load_table(scratch, "labels", Path(path), LABEL_COLUMNS, tuple(KEY_COLUMNS))
+        load_table(scratch, "labels", Path(path), LABEL_COLUMNS, ("benchmark", "task"))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
-    for name in ("benchmark", "task"):  # the catalogue's own SQL ends at a NUL character
+    for name in ("benchmark", "task", "source_id"):  # the catalogue's own SQL ends at a NUL character
         for row, value in zip(rows["row"].to_pylist(), rows[name].to_pylist(), strict=True):
             if value is not None and "\0" in value:
                 raise InputError(f"{path}, row {row}: {name} {value!r} holds a NUL character; take it out")

@@ -1,7 +1,7 @@
 -- The first row of temp.asked that is not a valid correction.
 WITH known AS (
     SELECT
-        benchmark, task, doc_id, d.label,
+        benchmark, task, doc_id, d.source_id, d.label,
         coalesce(len(d.choices), (
             SELECT max(c.choice) + 1 FROM choice_logprobs AS c
             WHERE (c.benchmark, c.task, c.doc_id) = (d.benchmark, d.task, d.doc_id)
@@ -10,8 +10,13 @@ WITH known AS (
 ),
 faults AS (
     SELECT a.row, CASE
-        WHEN a.benchmark IS NULL OR a.task IS NULL OR a.doc_id IS NULL THEN 'no benchmark, task or doc_id'
-        WHEN k.doc_id IS NULL THEN format('{}/{} has no document {}', a.benchmark, a.task, a.doc_id)
+        WHEN a.benchmark IS NULL OR a.task IS NULL OR coalesce(a.doc_id::VARCHAR, a.source_id) IS NULL
+            THEN 'no benchmark, task, or doc_id (source_id for ids that are texts)'
+        WHEN k.doc_id IS NULL
+            THEN format('{}/{} has no document {}', a.benchmark, a.task, coalesce(a.doc_id::VARCHAR, a.source_id))
+        WHEN a.source_id <> k.source_id THEN format(
+            'document {} of {}/{} has the source_id {}, not {}; name it by one of the two',
+            a.doc_id, a.benchmark, a.task, k.source_id, a.source_id)
         WHEN count(*) OVER (PARTITION BY a.benchmark, a.task, a.doc_id) > 1
             THEN format('duplicate document {} of {}/{}', a.doc_id, a.benchmark, a.task)
         WHEN k.n_choices IS NOT NULL AND a.label IS NULL
