@@ -55,6 +55,11 @@ class TrainedAgents(ABC):
     prices: tuple[float, ...] = ()
     """(N,) present prices in cents per 1,000 queries, NaN where unknown. A checkpoint holds no prices."""
 
+    @property
+    @abstractmethod
+    def most_choices(self) -> float:
+        """The most choices that a question may have; infinite if any number of answers can be told apart."""
+
     @abstractmethod
     def decide_online(self, documents: Dataset) -> Decisions:
         """Decides on T documents in order, learning each label after its answer; the agents stay as they are.
@@ -63,9 +68,17 @@ class TrainedAgents(ABC):
         """
 
     def document(self, question: str, task: str, outputs: QueryOutputs | None = None) -> Dataset:
-        """A Router's query as a dataset of one document, with the outputs so far, if any."""
+        """A Router's query as a dataset of one document, with the outputs so far, if any.
+
+        Raises InputError for outputs of more choices than the agents can answer.
+        """
         outputs = make_empty_outputs(len(self.models)) if outputs is None else outputs
         n, width = outputs.probs.shape
+        if self.kind == "choices" and width > self.most_choices:
+            raise InputError(
+                f"the outputs are log-probs of {width} choices, but these agents can answer at most "
+                f"{self.most_choices:g}, as their questions in train had; train on questions with {width}"
+            )
         return Dataset(
             benchmark=self.benchmark, kind=self.kind, models=self.models, prices=np.zeros(n),
             tasks=np.array([task]), doc_ids=np.zeros(1, dtype=np.int64), probs=outputs.probs[None],

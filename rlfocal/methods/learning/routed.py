@@ -49,6 +49,10 @@ class RoutedAgents(TrainedAgents):
     deciding_policies: tuple[PolicyName, ...]
     """(1,) the policy that decides: one model, or one for each question"""
 
+    @property
+    def most_choices(self) -> float:
+        return np.inf
+
     def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
         """(T, N) the estimated probability that each model is right."""
         rows = _make_features(self.queries, self.tasks, questions, tasks)

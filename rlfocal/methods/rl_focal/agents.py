@@ -64,6 +64,10 @@ class PoolAgents(TrainedAgents):
     """
 
     @property
+    def most_choices(self) -> float:
+        return self.sizes.slots
+
+    @property
     def places(self) -> Ints:
         """(N,) the position among `models` of each model in the networks' order."""
         return np.array(self.order or range(len(self.models)))

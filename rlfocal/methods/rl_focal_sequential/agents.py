@@ -82,6 +82,10 @@ class SequentialAgents(TrainedAgents):
     start: StartingPool | None = None
     """The best constant pool; None in agents of earlier versions, which have no start."""
 
+    @property
+    def most_choices(self) -> float:
+        return self.n_slots
+
     def starts(self, last: int, down: Bools) -> Bools | None:
         """(N,) the models that the start asks, in asking order; None if the start does not decide.
 
