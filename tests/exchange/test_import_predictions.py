@@ -87,6 +87,18 @@ def test_imports_at_once_write_the_same_once(
     assert sorted((report.n_written, report.n_unchanged) for report in reports) == [(0, 2), (2, 0)]
 
 
+def test_one_name_merges_no_benchmarks(warehouse: Warehouse) -> None:
+    table = pa.table(
+        {"benchmark": ["b", "c"], "id": [0, 1], "model": ["m", "m"], "answer": ["5", "6"], "gold": ["5", "6"]}
+    )
+    with pytest.raises(InputError, match=r"merge the 2 benchmarks of column 'benchmark' \(b, c\)"):
+        import_predictions(warehouse, table, benchmark="z")
+    import_predictions(warehouse, table, benchmark="z", columns={"benchmark": "task"})
+    assert warehouse.rows("SELECT benchmark, task FROM docs ORDER BY task") == [("z", "b"), ("z", "c")]
+    import_predictions(warehouse, table.slice(0, 1), benchmark="y")  # a single one may have another name
+    assert warehouse.rows("SELECT task FROM docs WHERE benchmark = 'y'") == [("y",)]
+
+
 def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> None:
     bring(choice_docs(), choice_scores())
     before = warehouse.snapshot()

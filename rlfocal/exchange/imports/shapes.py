@@ -128,6 +128,8 @@ def _read(
     for name, value in given_names.items():
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
             values[name] = quote(value)
+    if (merging := given_names["benchmark"]) is not None and "benchmark" in theirs:
+        add_faults(scratch, 0, file, _find_merged(scratch, merging, theirs["benchmark"]))
     beside = ""
     if file == "scores":  # documents with ids of their own tell where these belong
         for name in ("benchmark", "task"):
@@ -159,6 +161,18 @@ def _read(
         f"CREATE TEMP TABLE given_{file} AS SELECT t.* REPLACE ({chosen}) FROM typed AS t {beside}"
     )
     scratch.execute("DROP TABLE typed")
+
+
+def _find_merged(scratch: duckdb.DuckDBPyConnection, benchmark: str, column: str) -> list[tuple[int, str]]:
+    """The fault of a column of several benchmarks, which one name for all would merge."""
+    [(n, names)] = scratch.execute(
+        "SELECT count(DISTINCT benchmark), string_agg(DISTINCT benchmark, ', ' ORDER BY benchmark) FROM typed"
+    ).fetchall()
+    reason = (
+        f"--benchmark {benchmark} would merge the {n} benchmarks of column {column!r} ({names:.80}); leave it "
+        f"out, or say what the column is: --columns {column}=task or {column}=none"
+    )
+    return [(0, reason)] if n > 1 else []
 
 
 def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *, in_order: bool) -> bool:
