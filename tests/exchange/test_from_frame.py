@@ -105,6 +105,15 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
         rlfocal.from_frame(polars.DataFrame(rows).drop("model"))
 
 
+def test_frames_that_arrow_cannot_read_are_refused() -> None:
+    frame = answers()
+    mixed = frame.assign(answer=[name if row % 2 else 0 for row, name in enumerate(frame["answer"])])
+    with pytest.raises(InputError, match="column answer"):
+        rlfocal.from_frame(mixed)
+    with pytest.raises(InputError, match="Duplicate column names"):
+        rlfocal.from_frame(pd.concat([frame, frame[["answer"]]], axis=1))
+
+
 def test_the_documented_lines_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,9 +107,7 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
     """A file, a folder of Parquet files or a data frame as a RawTable. Raises InputError for a missing or
     unreadable file, and for an unknown format."""
     if hasattr(source, "__arrow_c_stream__"):
-        return RawTable(
-            "the table", (rows := _widen_half_precision(pa.table(source))).column_names, rows, False
-        )
+        return RawTable("the table", (rows := _read_frame(source)).column_names, rows, False)
     if not isinstance(source, str | Path):
         raise InputError(f"give a file, or a frame of pandas, polars or pyarrow, not {source!r:.60}")
     path = Path(source)
@@ -126,6 +124,17 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
     if form != ".jsonl":
         return RawTable(str(path), rows.column_names, rows, False)
     return RawTable(str(path), _list_keys(scratch, rows, path), rows, True)
+
+
+def _read_frame(frame: Frame) -> pa.Table:
+    """The rows of a data frame. Raises InputError for a column of several types, and for a duplicate name."""
+    try:
+        return _widen_half_precision(pa.table(frame))
+    except (ValueError, TypeError) as error:  # Arrow's own errors are such
+        reason = "; ".join(map(str, error.args))
+        raise InputError(
+            f"the table cannot be read: {reason}; give each column a name of its own and values of one type"
+        ) from None
 
 
 def _read_parts(folder: Path) -> pa.Table:
