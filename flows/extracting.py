@@ -18,8 +18,7 @@ from flows.support.pages import ANY_NAME, report_progress, sentence, show_progre
 from flows.support.parameters import Count, Place, with_final_state
 from flows.workers import LIMIT_NAME, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.base.wording import count_noun
 from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.running.events import Failure, share_of_tasks

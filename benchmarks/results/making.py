@@ -15,7 +15,7 @@ from benchmarks.results.evaluations import EvaluationTable
 from benchmarks.results.revisions import find_current_revision
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
-from rlfocal.base.gone import is_gone
+from rlfocal.base.names import is_gone
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import import_prices
 from warehouse import Warehouse

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.gone import is_gone
+from rlfocal.base.names import is_gone
 from rlfocal.base.wording import points
 from rlfocal.statistics.intervals import holm
 

@@ -19,8 +19,7 @@ from flows.support.deploying import check_checkout
 from flows.support.pages import IncompleteError, sentence
 from rlfocal.base import options
 from rlfocal.base.environment import set_variables
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.base.options import Option
 from rlfocal.base.request import MAX_NUMBER
 from warehouse.locations import without_password

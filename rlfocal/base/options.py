@@ -27,7 +27,7 @@ class Option(OptionInfo):
     help: one sentence, shown in forms too. least, most: bounds of a number; with `least` alone, MAX_NUMBER is
     the upper bound. default: what None stands for, in words. flags: its names on the command line, by default
     `--` and the parameter's name. is_listed: whether it takes several values, as `a,b` or by repeating the
-    option. complete: the function of `rlfocal.cli.support.completion` that completes it.
+    option. complete: what it names; `complete_{complete}` of `rlfocal.cli.support.options` completes it.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ def split(listed: str | Sequence[str]) -> list[str]:
 
 def _make_completion(name: str) -> Callable[[typer.Context, str], list[str]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        names: list[str] = getattr(import_module("rlfocal.cli.support.completion"), name)(ctx, incomplete)
+        completions = import_module("rlfocal.cli.support.options")
+        names: list[str] = getattr(completions, f"complete_{name}")(ctx, incomplete)
         return names
 
     return complete

@@ -91,8 +91,7 @@ def prefetch(request: PoolRequest, as_json: Json = False) -> None:
     the others are, and the exit code is 1. A regeneration downloads by itself what is missing, while other
     models run.
     """
-    from rlfocal.base.errors import InputError
-    from rlfocal.base.failures import describe_error
+    from rlfocal.base.errors import InputError, describe_error
     from rlfocal.extraction.tasks import load_tasks
     from rlfocal.pool.downloads import download
     from rlfocal.pool.hub import pin_revision

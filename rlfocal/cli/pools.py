@@ -17,9 +17,15 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.options import POOL_HELP, Option
 from rlfocal.base.request import takes
 from rlfocal.base.wording import count_noun
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import AUTO_VALUE, command
-from rlfocal.cli.support.options import Json, Location, print_json, show_result
+from rlfocal.cli.support.options import (
+    Json,
+    Location,
+    complete_model,
+    complete_pools,
+    print_json,
+    show_result,
+)
 from rlfocal.cli.support.progress import (
     All,
     extraction_bars,
@@ -149,7 +155,7 @@ def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Jso
 @command("add-model", "Run a pool of LLMs")
 @takes(AdditionRequest)
 def add_model(
-    pool: Annotated[str, typer.Argument(help=POOL_HELP, autocompletion=completion.pools)],
+    pool: Annotated[str, typer.Argument(help=POOL_HELP, autocompletion=complete_pools)],
     entry: Annotated[
         str,
         typer.Argument(
@@ -300,7 +306,7 @@ def remove_model(
             metavar="POOL",
             help="The pool's name or its YAML file. Without one, only stored answers are deleted.",
             show_default=False,
-            autocompletion=completion.pools,
+            autocompletion=complete_pools,
         ),
     ] = None,
     model: Annotated[
@@ -309,7 +315,7 @@ def remove_model(
             metavar="MODEL",
             help="The name of the model to remove.",
             show_default=False,
-            autocompletion=completion.model,
+            autocompletion=complete_model,
         ),
     ] = None,
     keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,

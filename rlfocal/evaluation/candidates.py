@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, hold_to_budget
 from rlfocal.evaluation.planning import TRIALS_KEY, Candidate, Run, Setup

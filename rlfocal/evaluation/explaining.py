@@ -19,8 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import TRAINED_METHODS
+from rlfocal.base.names import TRAINED_METHODS, refuse_gone
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import find_fallback

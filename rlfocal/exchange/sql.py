@@ -18,8 +18,7 @@ from typing import Any
 
 import duckdb
 
-from rlfocal.base.errors import InputError, RunError, unknown_name
-from rlfocal.base.failures import damage
+from rlfocal.base.errors import InputError, RunError, damage, unknown_name
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA_SCHEMA
 from warehouse.limits import explain_memory

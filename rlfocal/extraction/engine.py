@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rlfocal.base.errors import RunError
-from rlfocal.base.failures import escape_controls, shorten, without_secrets
+from rlfocal.base.errors import RunError, escape_controls, shorten, without_secrets
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 

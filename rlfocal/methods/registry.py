@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import RIVALS, RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR
+from rlfocal.base.names import RIVALS, RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR, refuse_gone
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings, refuse_renamed_hooks
 from rlfocal.methods._by_task import PerTaskMethod

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
+from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS, refuse_gone
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import is_readable
 from rlfocal.methods.learning.store import (

@@ -12,10 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import escape_controls, shorten
-from rlfocal.base.gone import is_gone
-from rlfocal.base.names import TRAINED_METHODS
+from rlfocal.base.errors import InputError, escape_controls, shorten
+from rlfocal.base.names import TRAINED_METHODS, is_gone
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.learning import routed
 from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents

@@ -15,8 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from rlfocal.base.atomic import replace_path, write_file
-from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.failures import without_secrets
+from rlfocal.base.errors import InputError, unknown_name, without_secrets
 from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.failures import describe_error, without_secrets
+from rlfocal.base.errors import InputError, describe_error, unknown_name, without_secrets
 from rlfocal.pool.specs import ModelSpec
 
 _LAB_FOLDER = Path(__file__).parents[1] / "lab"

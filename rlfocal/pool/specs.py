@@ -16,8 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.failures import place_of_secret
+from rlfocal.base.errors import InputError, place_of_secret, unknown_name
 from rlfocal.base.names import Backend as Backend
 from rlfocal.pool.fields import (
     Argument,

@@ -20,8 +20,7 @@ from urllib.request import Request, urlopen
 
 from packaging.requirements import Requirement
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import without_secrets
+from rlfocal.base.errors import InputError, RunError, without_secrets
 from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engines.tokenizers import misread_models
 from rlfocal.extraction.gpus import driver_fault

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, describe_error, escape_controls, explain_failure
+from rlfocal.base.errors import (
+    MAX_MESSAGE_CHARACTERS,
+    InputError,
+    RunError,
+    describe_error,
+    escape_controls,
+    explain_failure,
+)
 
 
 @given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))

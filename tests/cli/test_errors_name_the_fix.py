@@ -21,8 +21,7 @@ from support.rows import choice_rows, docs, extraction
 from support.tiny_models import save_model
 
 from flows import PREFECT_SETTINGS, quieten
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error, explain_failure
+from rlfocal.base.errors import InputError, RunError, describe_error, explain_failure
 from rlfocal.exchange import sql
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.engines.tokenizers import load_tokenizer

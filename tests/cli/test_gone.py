@@ -8,7 +8,7 @@ import pytest
 from support.cli import Cli
 from support.report_lab import Lab
 
-from rlfocal.base.gone import _REPLACEMENTS
+from rlfocal.base.names import _REPLACEMENTS
 from rlfocal.methods import entries
 
 METHODS = [name.removeprefix("method ") for name in _REPLACEMENTS if name.startswith("method ")]

@@ -27,7 +27,7 @@ import yaml
 from support.scores import NEEDS_VLLM
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
-from rlfocal.cli.support.stopping import RESUME_ADVICE
+from rlfocal.cli import RESUME_ADVICE
 from rlfocal.pool.specs import PoolSpec
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
@@ -203,7 +203,7 @@ def test_a_stopped_command_leaves_no_process_and_says_one_line(
 
 IN_PYTHON = """
 import contextlib, hashlib, signal, sys, time
-from rlfocal.cli.support.stopping import stopped_by_signals
+from rlfocal.cli import stopped_by_signals
 
 def deaf():
     while True:

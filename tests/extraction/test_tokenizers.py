@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlfocal import extract
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import describe_error
 from rlfocal.extraction.engines import tokenizers
 from rlfocal.extraction.engines.tokenizers import (
     CHECK_TEXTS,

@@ -29,7 +29,7 @@ from benchmarks.results.revisions import find_current_revision, revision
 from benchmarks.results.streams import N_TRAIN, best_constant, make_turning_stream
 from benchmarks.results.studies import StudyTable
 from rlfocal.base.errors import InputError
-from rlfocal.base.gone import is_gone
+from rlfocal.base.names import is_gone
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.gains import Room
 from rlfocal.evaluation.planning import read_dataset

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, describe_error
+from rlfocal.base.errors import MAX_MESSAGE_CHARACTERS, InputError, describe_error
 
 SECONDS = 60  # on a busy machine; what is checked takes milliseconds
 FUZZ = settings(

@@ -1,1 +1,1 @@
-"""Code that commands share: options, progress, the list of commands, completion, and handling of signals."""
+"""Code that commands share: options and their completions, progress, and the list of commands."""

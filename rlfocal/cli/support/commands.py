@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.gone import refuse_gone_words
+from rlfocal.base.names import refuse_gone_words
 from rlfocal.base.options import split
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]

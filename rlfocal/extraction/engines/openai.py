@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
-from rlfocal.base.errors import RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import RunError, describe_error
 from rlfocal.extraction.engine import (
     ChoiceScore,
     Document,

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.extraction.engine import HopelessError, UnansweredError
 from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.extraction.engines.server_responses import PassingError, good_answer, is_cached

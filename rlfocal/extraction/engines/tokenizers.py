@@ -13,8 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, describe_error
 from rlfocal.pool.hub import find_file, local_weights, read_config
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse

@@ -12,8 +12,7 @@ from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, describe_error
 from rlfocal.pool.hub import UNSUPPORTED_QUANTISATIONS, local_adapter
 from rlfocal.pool.specs import ModelSpec
 

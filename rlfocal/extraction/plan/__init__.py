@@ -9,8 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, describe_error
 from rlfocal.extraction.engines import (
     backend_of,
     check_backend,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL
 from rlfocal.extraction.engine import Document, SamplingSettings

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import describe_error
 
 
 @dataclass(frozen=True)

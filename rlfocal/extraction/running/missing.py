@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, describe_error
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
 from rlfocal.extraction.engines.tokenizers import CHECK_TEXTS, Tokenization

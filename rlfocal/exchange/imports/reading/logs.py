@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import describe_error
+from rlfocal.base.errors import InputError, describe_error
 from rlfocal.exchange.imports.reading import find_files, plain_stem, plain_suffix, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
