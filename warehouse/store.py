@@ -13,11 +13,11 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from warehouse import writing
+from warehouse.connecting import asking_store, is_refusal, use_object_store
 from warehouse.errors import ReadOnlyError
 from warehouse.limits import explain_memory_errors, writing_to
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
-from warehouse.object_store import asking_store, is_refusal, use_object_store
 from warehouse.scripts import script
 from warehouse.writing import Partition
 

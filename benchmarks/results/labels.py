@@ -15,7 +15,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.names import START_METHOD
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted, decide
-from rlfocal.evaluation.gains import Room, room
+from rlfocal.evaluation.advising import Room, room
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.methods import RLFocal, make_method
 from rlfocal.methods.rl_focal.agents import PoolAgents

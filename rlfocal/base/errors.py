@@ -65,7 +65,7 @@ def damage(error: BaseException) -> str:
     """Advice on a damaged Parquet file, if DuckDB's `error` names one; else empty."""
     if type(error).__name__ not in DUCKDB_ERRORS or ".parquet" not in str(error):
         return ""
-    from warehouse.object_store import is_refusal
+    from warehouse.connecting import is_refusal
 
     return "" if is_refusal(error) else DAMAGED_FILE_ADVICE
 

@@ -36,25 +36,6 @@ RIVALS = (
 LOOK_MESSAGE = "look at drift and promises"
 """The message of commits that store up to which snapshot answers were checked; a report shows no such
 change."""
-
-
-def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`, which imports a name when it is used.
-
-    `homes`: by name, the module that defines it, or the module of that name.
-    """
-
-    def get(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(homes[name])
-        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return get
-
-
 _REPLACEMENTS = {
     "method best_route": "`more_agents` votes over a model's passes, `cascade` asks cheap models first",
     "method hybrid_llm": "`routellm_mf` and `routellm_sw` choose between a weak and a strong model",
@@ -92,6 +73,23 @@ _REPLACEMENTS = {
     "study": "`python -m benchmarks.studies NAME -b B`, in a checkout, runs studies",
 }
 """By removed name, what takes its place. A name is a method's kind and name, or the words of a command."""
+
+
+def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's `__getattr__`, which imports a name when it is used.
+
+    `homes`: by name, the module that defines it, or the module of that name.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(homes[name])
+        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get
 
 
 def is_gone(name: str) -> bool:

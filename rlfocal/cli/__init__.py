@@ -1,5 +1,4 @@
-"""The command line: its commands read arguments, call the library and print; none computes anything
-itself.
+"""The command line: its commands read arguments, call the library and print; none computes anything itself.
 
 Ctrl-C, SIGTERM or SIGHUP end a command within seconds, with one line on stderr. Committed answers survive any
 end, even a kill -9, and child processes end with the command. So the command has a moment to clean up, and
@@ -20,6 +19,15 @@ from functools import cache
 from types import FrameType
 
 from rlfocal.base.errors import InputError, RunError, describe_error, explain_failure
+
+SIGNALS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal was closed",
+}
+RESUME_ADVICE = "what was committed is kept; run the same command again to continue"
+SECONDS_TO_UNWIND = 3.0
+CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, and the cursor shows
 
 
 def main() -> None:
@@ -62,16 +70,6 @@ def run_guarded(command: Callable[[], object]) -> None:
             sys.exit(2 if isinstance(known, InputError) else 1)
         print(f"error: {describe_error(error)}\nrun with --debug for the traceback", file=sys.stderr)
         sys.exit(1)
-
-
-SIGNALS = {
-    signal.SIGINT: "interrupted",
-    signal.SIGTERM: "terminated",
-    signal.SIGHUP: "the terminal was closed",
-}
-RESUME_ADVICE = "what was committed is kept; run the same command again to continue"
-SECONDS_TO_UNWIND = 3.0
-CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, and the cursor shows
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def advise(
     from rlfocal.data.loading import load_dataset
     from rlfocal.data.policy import Budget
     from rlfocal.evaluation import advising
-    from rlfocal.evaluation.gains import gain_of_like_pools, room
+    from rlfocal.evaluation.advising import gain_of_like_pools, room
     from warehouse import open_warehouse
 
     if add and models is None:

@@ -1,4 +1,5 @@
-"""Advice on a pool: its best team for a budget, which model it could do without, and which would help.
+"""Advice on a pool: its best team for a budget, which model it could do without, and which would help; and
+what similar pools gained by `rl_focal` over their best single model.
 
 A team is a few models whose soft vote answers. Such teams stand for RL-Focal, because it would have to be
 trained anew for each question. Teams are chosen on train documents and measured on test documents.
@@ -6,15 +7,18 @@ trained anew for each question. Teams are chosen on train documents and measured
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
+from importlib import resources
+from math import comb, log
+from typing import NamedTuple
 
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.wording import number_or_none
+from rlfocal.base.wording import interval, number_or_none, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.statistics.ceiling import PoolCeiling, ceiling
@@ -26,6 +30,7 @@ MAX_TEAM_SIZE = 6
 """The most models in a team."""
 MAX_TEAMS = 5_000
 """The most teams that are tried; with many models, only the smaller sizes of teams are."""
+SOURCE = "docs/research.md#by-how-many-labels-does-it-pay"
 
 
 @dataclass(frozen=True)
@@ -189,3 +194,57 @@ def _read_gain(advice: Advice) -> float:
 
 def _count_teams(n: int, largest: int) -> int:
     return sum(comb(n, size) for size in range(1, largest + 1))
+
+
+class Room(NamedTuple):
+    """The possible gains of a pool from asking several models, as shares of documents."""
+
+    ceiling: float
+    """How much more often some model is right than the best single model."""
+    spread: float
+    """How much more often the best model is right than the median one."""
+
+
+def room(correct: Bools) -> Room:
+    """The possible gain of a pool. `correct` (T, N): which models are right on which documents."""
+    alone = correct.mean(axis=0)
+    best = float(alone.max())
+    return Room(float(correct.any(axis=1).mean()) - best, best - float(np.median(alone)))
+
+
+class MeasuredGain(NamedTuple):
+    """The mean gain in accuracy over several pools with similar ceilings, at one number of labels."""
+
+    labels: int
+    low_ceiling: float
+    high_ceiling: float
+    pools: int
+    gain: tuple[float, float, float]
+    """The mean, and the ends of its 95 % interval over pools, as fractions."""
+
+    def sentence(self, here: Room, n_labels: int) -> str:
+        """A sentence on this gain, for a reader whose pool has the room `here` and `n_labels` labels."""
+        low, high = (percent(share, 0) for share in (self.low_ceiling, self.high_ceiling))
+        return (
+            f"Some model is right {percent(here.ceiling, 0)} points more often than the best model is, and "
+            f"there are {n_labels:,} labels to train on. In {self.pools} pools where this lead was {low} to "
+            f"{high} points, `rl_focal` gained {interval(self.gain)} points over the best single model from "
+            f"{self.labels:,} labels ({SOURCE})."
+        )
+
+
+def measured_gains() -> list[MeasuredGain]:
+    """All measured gains, from the file that `make tables` writes."""
+    text = (resources.files("rlfocal.evaluation") / "gains.json").read_text("utf-8")
+    return [MeasuredGain._make((*row[:4], tuple(row[4]))) for row in json.loads(text)]
+
+
+def gain_of_like_pools(here: Room, n_labels: int) -> MeasuredGain:
+    """The measured gain of the most similar pools: first by number of labels (as a ratio), then by
+    ceiling."""
+
+    def distance(one: MeasuredGain) -> tuple[float, float]:
+        outside = max(one.low_ceiling - here.ceiling, here.ceiling - one.high_ceiling, 0.0)
+        return abs(log(max(n_labels, 1) / one.labels)), outside
+
+    return min(measured_gains(), key=distance)

@@ -12,8 +12,14 @@ from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import count_noun
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
-from rlfocal.new_model.copies import count_common_errors, most_like
-from rlfocal.new_model.model_record import PoolComparison, compare_with_pool, limit_of_others, price_of
+from rlfocal.new_model.model_record import (
+    PoolComparison,
+    compare_with_pool,
+    count_common_errors,
+    limit_of_others,
+    most_like,
+    price_of,
+)
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool

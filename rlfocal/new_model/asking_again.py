@@ -1,7 +1,7 @@
 """Checks whether a pool's model still answers as before, by asking a few documents again.
 
 Documents where a small change would show first are drawn more often. There, the model's two best choices, or
-its samples, are nearly even. The limits on changes are those of `diff` (`rlfocal.upkeep.changes`). Sampled
+its samples, are nearly even. The limits on changes are those of `diff` (`rlfocal.upkeep.drift`). Sampled
 answers are compared by a permutation test of each document's old and new answers.
 """
 
@@ -34,7 +34,14 @@ from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from rlfocal.statistics.sampling import Strata, StratifiedSample, double, stratify
-from rlfocal.upkeep import changes
+from rlfocal.upkeep.drift import (
+    FULL_PRECISION_LIMITS,
+    LOW_PRECISION_LIMITS,
+    ChangeVerdict,
+    Limits,
+    judge_share,
+    shuffled_p_value,
+)
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
@@ -77,7 +84,7 @@ class Rechecker:
     probe_id: str
     benchmark: str
     model: str
-    limits: changes.Limits
+    limits: Limits
     samples: int | None
     """The number of sampled texts from which a service's choices get their probabilities; None if it gives
     log-probs."""
@@ -117,17 +124,17 @@ class Rechecker:
         rows = np.array([row["row"] for row in answered], dtype=np.int64)
         return batches.count_drawn(strata, rows), answered
 
-    def judge(self, answer_rows: Sequence[dict[str, Any]], looks: int) -> tuple[str, changes.ChangeVerdict]:
+    def judge(self, answer_rows: Sequence[dict[str, Any]], looks: int) -> tuple[str, ChangeVerdict]:
         """What is compared, "log-probs" or "answers", and whether it changed by more than noise explains. The
         probability that one of so many `looks` finds a change by chance alone is VERDICT_ERROR_RATE."""
         level = batches.VERDICT_ERROR_RATE / looks
         if self.samples is None and (n := sum(row["n_choices"] or 0 for row in answer_rows)):
             n_beyond = sum(row["n_beyond"] or 0 for row in answer_rows)
-            return "log-probs", changes.judge_share(n_beyond, n, self.limits.moved, level)
+            return "log-probs", judge_share(n_beyond, n, self.limits.moved, level)
         if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in answer_rows):
             flipped = [row["flipped"] for row in answer_rows]
-            return "answers", changes.judge_share(sum(flipped), len(flipped), self.limits.flipped, level)
-        is_past = changes.shuffled_p_value(map(self._count_answers, answer_rows)) < level
+            return "answers", judge_share(sum(flipped), len(flipped), self.limits.flipped, level)
+        is_past = shuffled_p_value(map(self._count_answers, answer_rows)) < level
         return "answers", "changed" if is_past else "unchanged"
 
     def _count_answers(self, row: dict[str, Any]) -> Floats:
@@ -261,6 +268,6 @@ def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
         f"{model}-again{number + 1}-{identity}",
         benchmark,
         model,
-        changes.LOW_PRECISION_LIMITS if is_low else changes.FULL_PRECISION_LIMITS,
+        LOW_PRECISION_LIMITS if is_low else FULL_PRECISION_LIMITS,
         int(samples) if samples and is_choices else None,
     )

@@ -9,8 +9,7 @@ from pathlib import Path
 from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import MISSING_CELL, cents, count_noun, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
-from rlfocal.new_model.copies import COPY_CONFIDENCE, ErrorCorrelation
-from rlfocal.new_model.model_record import ModelRecord, Price
+from rlfocal.new_model.model_record import COPY_CONFIDENCE, ErrorCorrelation, ModelRecord, Price
 from rlfocal.new_model.probe import Probe
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
 

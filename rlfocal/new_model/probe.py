@@ -35,8 +35,13 @@ from rlfocal.new_model.batches import (
     store_estimates,
     tabulate_chances,
 )
-from rlfocal.new_model.copies import ErrorCorrelation, PairedAnswers, count_common_errors, most_like
-from rlfocal.new_model.model_record import limit_of_others
+from rlfocal.new_model.model_record import (
+    ErrorCorrelation,
+    PairedAnswers,
+    count_common_errors,
+    limit_of_others,
+    most_like,
+)
 from rlfocal.new_model.probing import (
     Assessment,
     Design,

@@ -19,8 +19,8 @@ from rlfocal.report.explained import make_explanation_tables
 from rlfocal.report.figures import Figure, figures_of
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
-from warehouse.copies import BenchmarkCopy
 from warehouse.locations import Location
+from warehouse.opening import BenchmarkCopy
 
 DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
 """The modules that drawing needs, imported once for all processes."""

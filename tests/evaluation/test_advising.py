@@ -15,8 +15,16 @@ from support.datasets import make_logits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation.advising import Teams, advise_add, advise_budgets, advise_drop
-from rlfocal.evaluation.gains import Room, gain_of_like_pools, measured_gains, room
+from rlfocal.evaluation.advising import (
+    Room,
+    Teams,
+    advise_add,
+    advise_budgets,
+    advise_drop,
+    gain_of_like_pools,
+    measured_gains,
+    room,
+)
 
 DATA = make_logits(3, T=400, N=5)
 

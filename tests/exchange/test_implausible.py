@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support.prediction_files import write
 
-from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.solutions import read_marked_answer
+from rlfocal.exchange.imports.predictions import import_predictions, read_marked_answer
 from warehouse import Warehouse
 
 N = 60

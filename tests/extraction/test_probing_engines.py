@@ -24,7 +24,7 @@ from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import PoolSpec, ThinkingSpec
-from rlfocal.upkeep.changes import FULL_PRECISION_LIMITS
+from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS
 from warehouse import open_warehouse
 
 PLAIN, SPACES, SUMS = ("tiny-c", "plain"), ("tiny-c", "spaces"), ("tiny-a", "all")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlfocal.new_model.asking_again import Rechecker, plan_sizes
-from rlfocal.upkeep.changes import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, shuffled_p_value
+from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, shuffled_p_value
 
 
 def by_brute_force(before: list[list[int]], now: list[list[int]]) -> float:

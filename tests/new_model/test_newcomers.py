@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.notes import note_graded, note_guessing
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.new_model.copies import (
+from rlfocal.new_model.model_record import (
     CommonErrors,
     ErrorCorrelation,
     PairedAnswers,

@@ -31,7 +31,7 @@ from benchmarks.results.studies import StudyTable
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import is_gone
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.gains import Room
+from rlfocal.evaluation.advising import Room
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.exchange.imports.prices import import_prices
 from rlfocal.scenarios.scenario import keep_labels

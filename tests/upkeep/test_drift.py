@@ -24,13 +24,15 @@ from support.rows import (
 )
 
 from rlfocal.base.errors import InputError
-from rlfocal.upkeep.changes import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, judge_share
 from rlfocal.upkeep.drift import (
+    FULL_PRECISION_LIMITS,
+    LOW_PRECISION_LIMITS,
     Drift,
     Thresholds,
     drift_between,
     drift_since,
     find_snapshot_before_extraction,
+    judge_share,
     upgrades,
 )
 from warehouse import Warehouse, open_warehouse

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.rows import put_choices, put_extractions
 
-from warehouse import Warehouse, copies, open_warehouse
-from warehouse.copies import BenchmarkCopy
+from warehouse import Warehouse, open_warehouse, opening
+from warehouse.opening import BenchmarkCopy
 
 ASKED = (
     "SELECT benchmark, model, count(*), avg(correct::INT) FROM outcomes WHERE benchmark = $1 GROUP BY ALL",
@@ -73,7 +73,7 @@ def test_views_and_macros_read_the_copies(opened: Warehouse) -> None:
 def test_a_large_benchmark_stays_in_its_files(opened: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     place = BenchmarkCopy(opened)
     assert place.copy("first")
-    monkeypatch.setattr(copies, "MAX_COPIED_ANSWERS", 10)
+    monkeypatch.setattr(opening, "MAX_COPIED_ANSWERS", 10)
     assert not place.copy("second")
     assert all(answers(opened, "first"))
     assert all(answers(opened, "second"))

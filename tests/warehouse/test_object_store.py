@@ -24,10 +24,9 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
-from warehouse.connecting import connect
+from warehouse.connecting import connect, use_object_store
 from warehouse.expiry import find_orphans
 from warehouse.integrity import examine, repair
-from warehouse.object_store import use_object_store
 from warehouse.snapshots import diff
 
 N = 40

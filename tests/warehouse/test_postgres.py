@@ -18,10 +18,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
-from warehouse.connecting import connect
+from warehouse.connecting import OPTIONS_VARIABLE, connect
 from warehouse.expiry import merge
 from warehouse.integrity import examine, repair
-from warehouse.object_store import OPTIONS_VARIABLE
 from warehouse.snapshots import diff
 
 N = 40

@@ -19,11 +19,10 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect
-from warehouse.copies import BenchmarkCopy
 from warehouse.errors import InputError
 from warehouse.integrity import examine
 from warehouse.locations import locate
-from warehouse.opening import FIRST_RELEASED_VERSION
+from warehouse.opening import FIRST_RELEASED_VERSION, BenchmarkCopy
 
 Fresh = Callable[[Path], Path]
 

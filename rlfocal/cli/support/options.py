@@ -28,6 +28,7 @@ SnapshotOrTime = Annotated[
     str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_Kind = Literal["benchmark", "model"]
 
 
 def number_or_time(snapshot: str | None) -> int | datetime | None:
@@ -79,9 +80,6 @@ def print_json(value: Any) -> None:
         return [*map(to_plain_value, other)] if isinstance(other, list | tuple) else other
 
     typer.echo(json.dumps(to_plain_value(value), indent=2, default=str))
-
-
-_Kind = Literal["benchmark", "model"]
 
 
 def complete_pools(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -1,7 +1,9 @@
-"""Implements `import predictions`, which reads logits, probabilities or answers that were made elsewhere."""
+"""Implements `import predictions`, which reads logits, probabilities or answers that were made elsewhere, and
+the marked answers of golds and answers that are whole solutions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +14,15 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import count_noun
 from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.graded import report_progress
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.tables import Frame, RawTable, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import Importer
 from rlfocal.exchange.imports.shapes import load_shapes
-from rlfocal.exchange.imports.solutions import read_solutions
 from rlfocal.exchange.imports.source import OnProgress, Source, Split
+from rlfocal.extraction.answers import read_boxed
 from warehouse.comparison import Rule
 from warehouse.writing import MODEL_COLUMNS
 
@@ -48,6 +51,7 @@ HAVING bool_and(list_min(choice_logprobs) >= 0) AND max(list_max(choice_logprobs
     AND (bool_and(list_max(choice_logprobs) <= 1) OR bool_and(abs(list_sum(choice_logprobs) - 100) <= 1))
 ORDER BY 1
 """
+_MARKED_ANSWER = re.compile(r"####\s*(\S[^\n]*)")
 
 
 @Importer
@@ -199,3 +203,42 @@ def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:
         reason = "no model" if wrong[1] is None else f"model {wrong[1]} is described twice"
         raise InputError(f"{path}, row {wrong[0]}: {reason}")
     return scratch.execute("SELECT * EXCLUDE row FROM models").to_arrow_table()
+
+
+def read_marked_answer(solution: str) -> str | None:
+    r"""The text behind the last "####" of a solution, else in its last \boxed{}; None if it has neither.
+
+    >>> read = read_marked_answer
+    >>> read("3+4=<<3+4=7>>7.\n#### 7"), read(r"so $x = \boxed{-2}$."), read("7")
+    ('7', '-2', None)
+    """
+    marks = _MARKED_ANSWER.findall(solution)
+    return marks[-1].strip() if marks else read_boxed(solution).strip() or None
+
+
+def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
+    """Replaces solutions in `docs` and `scores` by their marked answers. Returns a note on each changed
+    table. The column `text` keeps the solutions of models."""
+    notes = []
+    for table, column, noun in (("docs", "gold", "gold"), ("scores", "answer", "answer")):
+        rows = scratch.execute(
+            f"SELECT DISTINCT {column} FROM {table} WHERE contains({column}, '####') "
+            rf"OR contains({column}, '\boxed') OR contains({column}, '\fbox')"
+        ).fetchall()
+        pairs = [(solution, marked) for (solution,) in rows if (marked := read_marked_answer(solution))]
+        if not pairs:
+            continue
+        before, after = map(list, zip(*pairs, strict=True))
+        scratch.register("marked", pa.table({"before": before, "after": after}))
+        kept = ", text = coalesce(text, answer)" if table == "scores" else ""
+        labels = "label IS NULL AND" if table == "docs" else ""
+        changed = scratch.execute(
+            f"UPDATE {table} SET {column} = after{kept} FROM marked WHERE {labels} {column} = before"
+        ).fetchone()
+        scratch.unregister("marked")
+        if changed and changed[0]:
+            notes.append(
+                f"{count_noun(changed[0], noun)} read as what a solution marks by #### or \\boxed; "
+                "--comparison exact takes texts as they are"
+            )
+    return notes

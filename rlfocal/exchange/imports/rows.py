@@ -25,8 +25,8 @@ from rlfocal.exchange.imports.faults import (
     list_faults,
     list_names,
     make_canonical_answers,
+    note_implausible,
 )
-from rlfocal.exchange.imports.plausibility import note_implausible
 from rlfocal.exchange.imports.source import Source
 from rlfocal.exchange.imports.stored import (
     check_stored,

@@ -19,7 +19,6 @@ from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
-from rlfocal.extraction.engines.heads import head_setting, use_float32_head
 from rlfocal.extraction.engines.prefill import (
     FLOAT_BYTES,
     MIN_PREAMBLE_TOKENS,
@@ -48,9 +47,11 @@ from rlfocal.extraction.engines.weights import (
     check_complete,
     check_scales,
     gguf_arguments,
+    head_setting,
     loading_quantised,
     merge_adapter,
     reading_weights,
+    use_float32_head,
 )
 from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec

@@ -2,7 +2,8 @@
 
 A failure that waiting does not mend ends the model's run (HopelessError). A failure that concerns a single
 document leaves it without an answer (UnansweredError). After a passing failure, the request is sent again,
-for a limited time.
+for a limited time. A deadline bounds a whole response: httpx bounds single reads only, which a server that
+sends one byte a second never exceeds.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event
+from threading import Event, local
 from time import monotonic
 from typing import Any, TypeVar
 
+import httpcore
 import httpx
 
 from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.extraction.engine import HopelessError, UnansweredError
-from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.extraction.engines.server_responses import PassingError, good_answer, is_cached
 from rlfocal.pool.specs import ModelSpec
 
@@ -45,6 +46,7 @@ Answer = TypeVar("Answer")
 Bill = TypeVar("Bill")
 Options = TypeVar("Options")
 Content = dict[str, Any]
+_deadline = local()  # requests are sent and read in the thread that asks
 
 
 class Service:
@@ -233,3 +235,59 @@ def _is_certificate(error: BaseException) -> bool:
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     return cause is not None
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Lets reads in this thread raise httpx.ReadTimeout once `seconds` have passed in all."""
+    _deadline.at = monotonic() + seconds
+    try:
+        yield
+    finally:
+        _deadline.at = math.inf
+
+
+def shorten_deadline(seconds: float) -> None:
+    """Lets the rest of the response in this thread take at most `seconds`."""
+    _deadline.at = min(_deadline.at, monotonic() + seconds)
+
+
+def bound_reads(client: httpx.Client) -> None:
+    """Makes a client's connections, including those through proxies, respect `deadline`."""
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.HTTPTransport):
+            transport._pool._network_backend = _Backend(transport._pool._network_backend)
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self, backend: httpcore.NetworkBackend) -> None:
+        self._backend = backend
+
+    def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore.NetworkStream:
+        return _Stream(self._backend.connect_tcp(*arguments, **options))
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        left = getattr(_deadline, "at", math.inf) - monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout("the response took too long as a whole")
+        given = math.inf if timeout is None else timeout
+        return self._stream.read(max_bytes, None if left == given == math.inf else min(given, left))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

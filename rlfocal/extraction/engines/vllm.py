@@ -17,14 +17,18 @@ from typing import Any, Literal
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
 from rlfocal.extraction.engines.hardware import vllm_facts
-from rlfocal.extraction.engines.heads import head_setting
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.server_responses import end_of, why_unanswered
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import Tokenization, open_tokenizer
 from rlfocal.extraction.engines.tokens import ContextWindow, EncodedDocument, PromptEncoder, Tokens
-from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
+from rlfocal.extraction.engines.weights import (
+    head_setting,
+    loading_quantised,
+    merged_weights,
+    reading_weights,
+)
 from rlfocal.pool.hub import Quantisation, head_dtype_of, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
