@@ -10,7 +10,7 @@ from flows import report_path
 from flows.support.pages import keep_published, publish_boards, read_published, report_line, report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
-from rlfocal.base.request import takes
+from rlfocal.base.options import takes
 from rlfocal.base.wording import count_noun
 from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.fitting import TrainingReport

@@ -11,7 +11,7 @@ from flows.support.pages import report_progress
 from flows.support.parameters import Place, with_final_state
 from rlfocal.base import options
 from rlfocal.base.errors import RunError
-from rlfocal.base.request import takes
+from rlfocal.base.options import takes
 from rlfocal.base.wording import count_noun
 from rlfocal.new_model import AdditionRequest
 from rlfocal.new_model.adding import add_model as add_now

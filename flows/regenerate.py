@@ -35,7 +35,8 @@ from flows.support.pages import (
 from flows.support.parameters import Place, hide_password, with_final_state
 from flows.support.server import prefect_server, run_in_thread
 from rlfocal.base.errors import InputError, RunError, describe_error
-from rlfocal.base.request import Progress, takes
+from rlfocal.base.options import takes
+from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.conclusion import summarise
 from rlfocal.evaluation.leaderboard import leaderboard

@@ -51,7 +51,7 @@ class Router:
         down: Names = (),
         threshold: float = 0.0,
     ) -> None:
-        from rlfocal.methods.variants import driver_of
+        from rlfocal.methods.trained import driver_of
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
         find_down_models(agents.models, down, "down")
@@ -87,7 +87,7 @@ class Router:
         is off. Raises InputError for a file that is no checkpoint, and without that promise. `down` may name
         neither an unknown model nor all.
         """
-        from rlfocal.methods.variants import load_checkpoint
+        from rlfocal.methods.trained import load_checkpoint
         from rlfocal.statistics.selective import promised_threshold, share
 
         agents, threshold = load_checkpoint(Path(checkpoint)), 0.0

@@ -101,7 +101,7 @@ def add_questions(rows: Dataset, seed: int) -> Dataset:
 def _load_agents(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     """Briefly trained agents by method, loaded from their checkpoints."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
-    from rlfocal.methods.variants import load_checkpoint
+    from rlfocal.methods.trained import load_checkpoint
 
     loaded = {}
     with TemporaryDirectory() as folder:

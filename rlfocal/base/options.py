@@ -5,9 +5,11 @@ An Option is one of Typer's own, whose bounds and description pydantic, and with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any, Literal
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from annotated_types import MinLen
@@ -19,6 +21,7 @@ from rlfocal.base.request import MAX_NUMBER
 
 Name = Annotated[str, MinLen(1)]
 Names = Annotated[Sequence[Name], MinLen(1)]
+Result = TypeVar("Result")
 
 
 class Option(OptionInfo):
@@ -82,6 +85,43 @@ def _make_completion(name: str) -> Callable[[typer.Context, str], list[str]]:
         return names
 
     return complete
+
+
+def takes(
+    request: type[Any], without: Collection[str] = (), **annotations: Any
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Makes a function with a request as a parameter take the request's fields as parameters in its place.
+
+    `request`: the class of the request. `without`: fields that are left out. `annotations`: those of fields
+    that a command reads in another way. Commands and forms are made from the new signature.
+    """
+    hints = get_type_hints(request, include_extras=True) | annotations
+    fields = [
+        each.replace(annotation=hints[name], kind=Parameter.POSITIONAL_OR_KEYWORD)
+        for name, each in signature(request).parameters.items()
+        if name not in without
+    ]
+    names = {each.name for each in fields}
+
+    def enter(function: Callable[..., Result]) -> Callable[..., Result]:
+        own = get_type_hints(function, include_extras=True)
+        [place] = [name for name in signature(function).parameters if own[name] is request]
+        parameters: list[Parameter] = []
+        for name, each in signature(function).parameters.items():
+            parameters += fields if name == place else [each.replace(annotation=own[name])]
+        whole = signature(function).replace(parameters=parameters, return_annotation=own.get("return"))
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Result:
+            given = whole.bind(*args, **kwargs).arguments
+            asked = {name: given.pop(name) for name in names & given.keys()}
+            return function(**{place: request(**asked)}, **given)
+
+        call.__signature__ = whole  # type: ignore[attr-defined]
+        call.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
+        return call
+
+    return enter
 
 
 POOL_HELP = "The pool's name or its YAML file."

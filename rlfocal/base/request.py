@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from rlfocal.base.errors import InputError, unknown_name
@@ -39,43 +39,6 @@ def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
         return function(*args, **kwargs)
 
     return call
-
-
-def takes(
-    request: type[Any], without: Collection[str] = (), **annotations: Any
-) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Makes a function with a request as a parameter take the request's fields as parameters in its place.
-
-    `request`: the class of the request. `without`: fields that are left out. `annotations`: those of fields
-    that a command reads in another way. Commands and forms are made from the new signature.
-    """
-    hints = get_type_hints(request, include_extras=True) | annotations
-    fields = [
-        each.replace(annotation=hints[name], kind=Parameter.POSITIONAL_OR_KEYWORD)
-        for name, each in signature(request).parameters.items()
-        if name not in without
-    ]
-    names = {each.name for each in fields}
-
-    def enter(function: Callable[..., Result]) -> Callable[..., Result]:
-        own = get_type_hints(function, include_extras=True)
-        [place] = [name for name in signature(function).parameters if own[name] is request]
-        parameters: list[Parameter] = []
-        for name, each in signature(function).parameters.items():
-            parameters += fields if name == place else [each.replace(annotation=own[name])]
-        whole = signature(function).replace(parameters=parameters, return_annotation=own.get("return"))
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Result:
-            given = whole.bind(*args, **kwargs).arguments
-            asked = {name: given.pop(name) for name in names & given.keys()}
-            return function(**{place: request(**asked)}, **given)
-
-        call.__signature__ = whole  # type: ignore[attr-defined]
-        call.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
-        return call
-
-    return enter
 
 
 def check(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base import options
-from rlfocal.base.options import Option
-from rlfocal.base.request import takes
+from rlfocal.base.options import Option, takes
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL, decimal, percent
 from rlfocal.cli.support.commands import command

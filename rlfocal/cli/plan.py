@@ -10,8 +10,7 @@ import typer
 
 from rlfocal.base import options
 from rlfocal.base.environment import set_variables
-from rlfocal.base.options import Option
-from rlfocal.base.request import takes
+from rlfocal.base.options import Option, takes
 from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result

@@ -14,8 +14,7 @@ import typer
 from flows import RegenerationRequest, quieten, report_path
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.options import POOL_HELP, Option
-from rlfocal.base.request import takes
+from rlfocal.base.options import POOL_HELP, Option, takes
 from rlfocal.base.wording import count_noun
 from rlfocal.cli.support.commands import AUTO_VALUE, command
 from rlfocal.cli.support.options import (

@@ -1,4 +1,8 @@
-"""The methods that are trained to checkpoints, one per seed. The module does not import torch."""
+"""The methods that are trained to checkpoints, one per seed: their training, their checkpoints, and drivers
+for a Router.
+
+The module does not import torch; what needs it loads late, in the place that a `TrainedMethod` names.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,43 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS, refuse_gone
+from pydantic import ValidationError
+
+from rlfocal.base.errors import InputError, escape_controls, shorten, unknown_name
+from rlfocal.base.names import RL_FOCAL, TRAINED_METHODS, WITHOUT_TEXTS, is_gone, refuse_gone
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import is_readable
+from rlfocal.methods.learning.agents import (
+    METHODS_BY_NAME,
+    Driver,
+    Progress,
+    TrainedAgents,
+    TrainedMethod,
+    Variant,
+    find_trained_method,
+)
 from rlfocal.methods.learning.store import (
     CHECKPOINT_FORMAT,
     UnusableError,
+    first_fault,
     read_about,
+    read_tensors,
     require_tensorboard,
     write_event_files,
+    write_tensors,
 )
-from rlfocal.methods.learning.variant import METHODS_BY_NAME, TrainedMethod, find_trained_method
 from rlfocal.methods.registry import (
     CheckpointStore,
     Entry,
     MethodArguments,
     register,
 )
-
-if TYPE_CHECKING:
-    from rlfocal.methods.learning.agents import TrainedAgents
 
 _log = logging.getLogger(__name__)
 
@@ -118,8 +134,6 @@ class RLFocal:
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         if not self.reads_texts:
             train = replace(train, questions=(), choices=())
-        # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.variants import save_checkpoint, train_agents
 
         with_events = self.store is not None and self.store.event_files
         if with_events:
@@ -180,7 +194,6 @@ class RLFocal:
 
         If models were renamed since the training, the agents and their file get the new names.
         """
-        from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
         if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
             return None
@@ -235,3 +248,90 @@ def _register(name: str, method: str, asks: str, answers: str, **fields: Any) ->
 
     space = METHODS_BY_NAME[method].space
     register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)
+
+
+@cache
+def _find_variant(method: str, *, is_routed: bool = False) -> Variant:
+    """The variant of a trained method, or with `is_routed` that of agents that ask one model.
+
+    Raises InputError for a method that is not trained.
+    """
+    own = find_trained_method(method)
+    if is_routed and own.routes_graded:
+        from rlfocal.methods.learning import routed
+
+        return routed.make_variant(type(own.configure(0)))
+    module, _, name = own.variant.partition(":")
+    variant: Variant = getattr(import_module(module), name)
+    return variant
+
+
+def train_agents(
+    method: str, rows: Dataset, config: Any, seeds: Sequence[int],
+    on_progress: Progress | None = None, folder: Path | None = None,
+) -> Sequence[TrainedAgents]:  # fmt: skip
+    """Trains agents for each seed. Where answers are only graded, they ask one model, chosen by the question.
+
+    A killed training resumes from `folder`. Raises InputError for data that cannot be learned from.
+    """
+    of = _find_variant(method, is_routed=config.has_floor and rows.is_only_graded)
+    agents = of.train(rows, config, seeds, on_progress, folder)
+    return [replace(agent, method=method) for agent in agents]
+
+
+def driver_of(agents: TrainedAgents) -> Driver:
+    """A driver that runs these agents for a Router."""
+    return _variant(agents).driver(agents)
+
+
+def _variant(agents: TrainedAgents) -> Variant:
+    from rlfocal.methods.learning.routed import RoutedAgents
+
+    return _find_variant(agents.method, is_routed=isinstance(agents, RoutedAgents))
+
+
+def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
+    """Writes one seed's agents to a file, which appears whole or not at all."""
+    of = _variant(agents)
+    write_tensors(path, of.to_parts(agents), CHECKPOINT_FORMAT, of.header.make_metadata(agents))
+
+
+def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
+    """Reads one seed's agents, of any variant.
+
+    Raises InputError for a file that is not an intact checkpoint, by its digest, and for agents of a pool
+    other than `models`.
+    """
+    try:
+        agents = _read(path)
+    except UnusableError as error:
+        raise InputError(_shorten_message(f"{path}: {error}; train again with `rlfocal train`")) from error
+    if models is not None and agents.models != tuple(models):
+        theirs, ours = (", ".join(names) for names in (agents.models, models))
+        raise InputError(
+            _shorten_message(f"{path} holds agents for {theirs}, not for {ours}; train on this pool")
+        )
+    return agents
+
+
+def _read(path: Path) -> TrainedAgents:
+    from rlfocal.methods.learning.routed import WEIGHTS_KEY
+
+    about, tensors = read_tensors(path, CHECKPOINT_FORMAT)
+    method = str(about.get("method"))
+    if is_gone(f"method {method}"):
+        raise UnusableError(f"the file is of the method {method}, which is gone")
+    if method not in TRAINED_METHODS:
+        methods = ", ".join(TRAINED_METHODS)
+        raise UnusableError(f"the file is not a valid checkpoint (method: none of {methods})")
+    of = _find_variant(method, is_routed=WEIGHTS_KEY in tensors)
+    try:
+        return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
+    except ValidationError as error:
+        raise UnusableError(f"the file is not a valid checkpoint ({first_fault(error)})") from error
+    except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:  # parts that do not fit
+        raise UnusableError(f"the file is not a valid checkpoint ({error})") from error
+
+
+def _shorten_message(message: str) -> str:
+    return shorten(escape_controls(message))

@@ -12,9 +12,8 @@ from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
 from rlfocal.evaluation.leaderboard import comparable_boards, make_board
-from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
-from rlfocal.report.sections import draw_side_by_side
+from rlfocal.report.sections import draw_side_by_side, every_method_table
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse
 

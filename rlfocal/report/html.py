@@ -19,9 +19,13 @@ from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
-from rlfocal.report.boards import MAX_MODELS_SPELLED_OUT, every_method_table
 from rlfocal.report.inputs import is_made_from, mark, report_inputs, versions
-from rlfocal.report.sections import begin_to_import, draw_side_by_side
+from rlfocal.report.sections import (
+    MAX_MODELS_SPELLED_OUT,
+    begin_to_import,
+    draw_side_by_side,
+    every_method_table,
+)
 from warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -226,7 +226,7 @@ def _load(policy: str) -> TrainedAgents | None:
             raise InputError(f"{policy} is no checkpoint; name a .safetensors file of `rlfocal train`")
         entry_of(policy)
         return None
-    from rlfocal.methods.variants import load_checkpoint  # imports torch
+    from rlfocal.methods.trained import load_checkpoint  # imports torch
 
     return load_checkpoint(Path(policy))
 

@@ -22,7 +22,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import auditing
 from rlfocal.evaluation.auditing import LabelAudit, audit_labels
-from rlfocal.report.boards import labels_table
+from rlfocal.report.sections import labels_table
 from rlfocal.statistics.auditing import cross_fit, label_noise_rates
 from warehouse import Warehouse, open_warehouse
 
@@ -172,7 +172,7 @@ def test_the_report_has_a_section_without_confidential_questions(
         assert table.header[-1] == "question"
         assert {(row[0], int(row[1])) for row in table.rows[:4]} == set(FLIPPED)
         assert "labels are wrong in expectation" in table.caption
-        monkeypatch.setattr("rlfocal.report.boards.load_benchmarks", lambda: {"facts": SecretBenchmark()})
+        monkeypatch.setattr("rlfocal.report.sections.load_benchmarks", lambda: {"facts": SecretBenchmark()})
         hidden = labels_table(warehouse, Board(), confidential=False)  # type: ignore[arg-type]
         assert "question" not in hidden.header
         shown = labels_table(warehouse, Board(), confidential=True)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
-from rlfocal.methods.variants import train_agents
+from rlfocal.methods.trained import train_agents
 from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
 

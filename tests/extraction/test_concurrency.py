@@ -25,7 +25,7 @@ from rlfocal.base.names import Protocol
 from rlfocal.evaluation import evaluate, train
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods.learning.agents import TrainedAgents
-from rlfocal.methods.variants import save_checkpoint
+from rlfocal.methods.trained import save_checkpoint
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA_SCHEMA
 from warehouse.snapshots import snapshots
@@ -108,7 +108,7 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
         trained.append(path)
         save_checkpoint(agents, path)
 
-    monkeypatch.setattr("rlfocal.methods.variants.save_checkpoint", save)
+    monkeypatch.setattr("rlfocal.methods.trained.save_checkpoint", save)
     with open_warehouse(place) as warehouse:
         put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
 

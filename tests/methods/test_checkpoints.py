@@ -22,7 +22,7 @@ from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, TRAINING_FORMAT, r
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained import load_checkpoint, save_checkpoint
 
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),

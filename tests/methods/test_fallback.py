@@ -25,8 +25,7 @@ from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
 from rlfocal.methods.rl_focal.candidates import _measure_accuracies
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import fit_and_choose, keep_mean_pool, prepare, train
-from rlfocal.methods.trained import configure
-from rlfocal.methods.variants import train_agents
+from rlfocal.methods.trained import configure, train_agents
 
 FAST: dict[str, dict[str, Any]] = {
     "rl_focal": {"joint_episodes": 4, "stretches": 16},

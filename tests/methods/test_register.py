@@ -33,7 +33,7 @@ from rlfocal.methods import (
     register,
     registry,
 )
-from rlfocal.methods.learning.variant import METHODS_BY_NAME
+from rlfocal.methods.learning.agents import METHODS_BY_NAME
 from rlfocal.methods.registry import MethodBase, load_trained_methods
 from rlfocal.report.tables import markdown_methods
 from warehouse import Warehouse, open_warehouse

@@ -16,8 +16,7 @@ from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.knn import GuardedKNN
 from rlfocal.methods.learning.routed import RoutedAgents
 from rlfocal.methods.reference import BestSingleModel
-from rlfocal.methods.trained import configure
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint, train_agents
+from rlfocal.methods.trained import configure, load_checkpoint, save_checkpoint, train_agents
 from rlfocal.serving import Router
 from warehouse import open_warehouse
 

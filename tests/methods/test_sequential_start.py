@@ -15,7 +15,7 @@ from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import prepare, train
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 
 QUICK = SequentialConfig(folds=3, word_directions=0, landmarks=0, recipes=(Ridges(100),))

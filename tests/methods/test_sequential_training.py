@@ -22,7 +22,7 @@ from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows, Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.methods.variants import save_checkpoint
+from rlfocal.methods.trained import save_checkpoint
 
 
 @pytest.mark.slow

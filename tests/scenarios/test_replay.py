@@ -24,7 +24,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.exchange.imports.prices import import_prices
 from rlfocal.methods import make_method
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained import load_checkpoint, save_checkpoint
 from rlfocal.scenarios.replaying import replay
 from rlfocal.scenarios.scenario import corrupt_labels, drop_answers, keep_labels
 from warehouse import Warehouse, open_warehouse

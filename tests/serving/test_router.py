@@ -19,7 +19,7 @@ from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 
 CHOICES = 4

@@ -19,7 +19,7 @@ from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.methods.variants import load_checkpoint
+from rlfocal.methods.trained import load_checkpoint
 from rlfocal.report import write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse

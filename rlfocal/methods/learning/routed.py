@@ -22,12 +22,12 @@ from rlfocal.methods.learning.agents import (
     FusionAttribution,
     Tracker,
     TrainedAgents,
+    Variant,
     check_train,
     refuse_broken,
 )
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header
-from rlfocal.methods.learning.variant import Variant
 from rlfocal.methods.routing import ask
 
 N_DIRECTIONS = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfocal.methods.checking import Range
-from rlfocal.methods.learning.variant import TrainedMethod
+from rlfocal.methods.learning.agents import TrainedMethod
 from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
 from rlfocal.methods.trained import register_trained
 

@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from rlfocal.methods.fallback import PolicyName
+from rlfocal.methods.learning.agents import Variant
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnusableError, select_tensors
-from rlfocal.methods.learning.variant import Variant
 from rlfocal.methods.rl_focal.agents import GatedAgents, PoolAgents, PoolDriver, RLFocalAgents
 from rlfocal.methods.rl_focal.candidates import SimplePolicies
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfocal.methods.checking import Range
-from rlfocal.methods.learning.variant import TrainedMethod
+from rlfocal.methods.learning.agents import TrainedMethod
 from rlfocal.methods.rl_focal_sequential.config import sequential_config
 from rlfocal.methods.trained import register_trained
 
@@ -13,7 +13,7 @@ register_trained(
     "softmax regressions over what was said so far",
     TrainedMethod(
         sequential_config,
-        "rlfocal.methods.rl_focal_sequential.variants:SEQUENTIAL_VARIANT",
+        "rlfocal.methods.rl_focal_sequential.training:SEQUENTIAL_VARIANT",
         space={
             "size_penalty": Range(0.0, 0.2),
             "shared_ridge": Range(0.5, 50.0, log=True),

@@ -15,11 +15,19 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import Episode
 from rlfocal.methods.fallback import PolicyName, choose_base, choose_fallback, needed_margin
-from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
+from rlfocal.methods.learning.agents import Progress, Variant, check_train, refuse_broken
 from rlfocal.methods.learning.networks import use_one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import UnfinishedTraining
-from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents, read_stages, write_stages
+from rlfocal.methods.rl_focal_sequential.agents import (
+    SequentialAgents,
+    SequentialHeader,
+    StageDriver,
+    from_parts,
+    read_stages,
+    to_parts,
+    write_stages,
+)
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import (
     Ledger,
@@ -299,3 +307,6 @@ def prepare(
         make_outputs(train_rows, about_rows, fit_scales(train_rows), order, train_rows.probs.shape[2]),
         np.stack([folds(train_rows, config.folds, seed=seed) for seed in seeds]),
     )  # fmt: skip
+
+
+SEQUENTIAL_VARIANT = Variant(SequentialHeader, train, to_parts, from_parts, StageDriver)
