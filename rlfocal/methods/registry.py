@@ -280,10 +280,10 @@ def _load_methods() -> None:
 
 @cache
 def load_trained_methods() -> None:
-    """Imports the module `method` of each folder that has one, which registers its trained methods."""
+    """Imports the module `config` of each folder that has one, which registers its trained methods."""
     for folder in import_module("rlfocal.methods").__path__:
-        for module in sorted(Path(folder).glob("*/method.py")):
-            import_module(f"rlfocal.methods.{module.parent.name}.method")
+        for module in sorted(Path(folder).glob("*/config.py")):
+            import_module(f"rlfocal.methods.{module.parent.name}.config")
 
 
 @cache

@@ -30,6 +30,16 @@ from warehouse.scripts import script
 
 MAX_MODELS_SPELLED_OUT = 20
 """A pool of so many models or more is written as "all models" if it has all of them."""
+MAX_SUSPECTS_LISTED = 50
+"""The most documents of a benchmark in the table of labels that are probably wrong."""
+MAX_PAGE_ANSWERS = 150_000
+"""The most models' answers on a page, over all benchmarks; if there are more, documents are sampled."""
+MAX_PAGE_DOCUMENTS, MIN_PAGE_DOCUMENTS = 2_000, 40
+"""The most documents of a benchmark on a page, and the fewest in a sample."""
+MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
+"""The most characters of a question, and of a choice or an answer, on a page."""
+DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
+"""The modules that drawing needs, imported once for all processes."""
 
 
 def every_method_table(boards: Sequence[Board]) -> Table:
@@ -115,10 +125,6 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
     return table
 
 
-MAX_SUSPECTS_LISTED = 50
-"""The most documents of a benchmark in the table of labels that are probably wrong."""
-
-
 def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> Table:
     """A table of documents whose label is probably wrong; empty if the benchmark cannot be audited.
 
@@ -142,14 +148,6 @@ def _audit_labels(
         return audit_labels(warehouse, benchmark, models)
     except InputError:
         return None
-
-
-MAX_PAGE_ANSWERS = 150_000
-"""The most models' answers on a page, over all benchmarks; if there are more, documents are sampled."""
-MAX_PAGE_DOCUMENTS, MIN_PAGE_DOCUMENTS = 2_000, 40
-"""The most documents of a benchmark on a page, and the fewest in a sample."""
-MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
-"""The most characters of a question, and of a choice or an answer, on a page."""
 
 
 def documents(
@@ -219,10 +217,6 @@ def _pack_document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, st
 def _list_percents(shares: Sequence[list[int]]) -> list[int]:
     """The percents in the order of choices, from pairs of a choice and its percent."""
     return [percent for _, percent in sorted(shares)]
-
-
-DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
-"""The modules that drawing needs, imported once for all processes."""
 
 
 @dataclass(frozen=True)

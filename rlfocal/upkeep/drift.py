@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import MISSING_CELL, count_noun
-from rlfocal.extraction.engines.hardware import HARDWARE_FACTS
+from rlfocal.extraction.recording import HARDWARE_FACTS
 from rlfocal.statistics.intervals import paired_counts
 from warehouse import Warehouse
 from warehouse.locations import Location

@@ -14,15 +14,17 @@ from ruamel.yaml import YAML
 from rlfocal.base.errors import InputError
 from rlfocal.lab import (
     BENCHMARKS_FILE,
+    RECIPES,
     TASKS_DIR,
     WEIGHTS_DIR,
+    Recipe,
+    believed_facts,
     build,
     train_model,
     weights_dir,
 )
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_questions
 from rlfocal.lab.question import Task
-from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
-from rlfocal.extraction.engines.hardware import vllm_facts
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.server_responses import end_of, why_unanswered
@@ -29,6 +28,7 @@ from rlfocal.extraction.engines.weights import (
     merged_weights,
     reading_weights,
 )
+from rlfocal.extraction.recording import vllm_facts
 from rlfocal.pool.hub import Quantisation, head_dtype_of, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 

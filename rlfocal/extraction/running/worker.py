@@ -16,10 +16,16 @@ import pyarrow as pa
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
-from rlfocal.extraction.engines.hardware import gpu_facts
 from rlfocal.extraction.estimate import KNOWN_GPUS, gpu_of, hours_of_choices
 from rlfocal.extraction.partition import Job, is_covered
-from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
+from rlfocal.extraction.recording import (
+    count_start,
+    documents_to_ask,
+    gpu_facts,
+    log,
+    measure,
+    unanswered_documents,
+)
 from rlfocal.extraction.rows import (
     CHOICE_SCHEMA,
     PASS_SCHEMA,

@@ -332,7 +332,7 @@ class TrainedMethod:
 
 
 METHODS_BY_NAME: dict[str, TrainedMethod] = {}
-"""The trained methods by name, from the modules `method` of their folders."""
+"""The trained methods by name, from the modules `config` of their folders."""
 
 
 def find_trained_method(method: str) -> TrainedMethod:

@@ -1,4 +1,4 @@
-"""The settings of `rl_focal_sequential`."""
+"""The settings of `rl_focal_sequential`, and its entry among the methods, without an import of torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.learning.agents import TrainedMethod
+from rlfocal.methods.trained import register_trained
 
 _LONG_TRAIN_DOCUMENTS = 2_000
 """The number of train documents from which three folds serve as well as five."""
@@ -108,3 +110,20 @@ class SequentialConfig:
 def sequential_config(n_train: int) -> SequentialConfig:
     """Settings of `rl_focal_sequential` for `n_train` train rows; many rows are held out in fewer folds."""
     return SequentialConfig(folds=5 if n_train < _LONG_TRAIN_DOCUMENTS else 3)
+
+
+register_trained(
+    "rl_focal_sequential",
+    "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
+    "softmax regressions over what was said so far",
+    TrainedMethod(
+        sequential_config,
+        "rlfocal.methods.rl_focal_sequential.training:SEQUENTIAL_VARIANT",
+        space={
+            "size_penalty": Range(0.0, 0.2),
+            "shared_ridge": Range(0.5, 50.0, log=True),
+            "word_directions": Range(20, 120),
+        },
+    ),
+    with_task="fitted per task",
+)
