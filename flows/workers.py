@@ -189,7 +189,7 @@ def hand_over(
             if n > 0:
                 run = start(n)
             state = _wait_for_final_state(
-                client, run, workers.pool, None if budget is None else Meter(budget, model, gpus)
+                client, run, workers.pool, None if budget is None else _Meter(budget, model, gpus)
             )
             if state.is_completed():
                 report_progress(title, 1.0)
@@ -202,7 +202,7 @@ def hand_over(
     return Failed(message=state.message or f"its run on a worker ended {state.name}")
 
 
-class Meter(NamedTuple):
+class _Meter(NamedTuple):
     """A meter of the GPU-hours of one model's run on a worker."""
 
     budget: GPUBudget
@@ -223,7 +223,7 @@ class Meter(NamedTuple):
 
 
 def _wait_for_final_state(
-    client: SyncPrefectClient, run: FlowRun, pool: str, meter: Meter | None
+    client: SyncPrefectClient, run: FlowRun, pool: str, meter: _Meter | None
 ) -> State[Any]:
     """Waits for a run's final state; cancels a run that stays without a worker, and ends a dead one."""
     alone_since: float | None = None

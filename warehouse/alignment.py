@@ -93,7 +93,7 @@ Place = tuple[str, str]
 """A benchmark and one of its tasks."""
 
 
-class StoredDocument(NamedTuple):
+class _StoredDocument(NamedTuple):
     """The compared fields of a document, stored or given."""
 
     doc_hash: str | None
@@ -121,7 +121,7 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
         what = _show_changes(
-            StoredDocument(*values[::2]), StoredDocument(*values[1::2]), confidential=confidential
+            _StoredDocument(*values[::2]), _StoredDocument(*values[1::2]), confidential=confidential
         )
         reason = f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
         found[benchmark, task] = reason
@@ -212,7 +212,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
             raise InputError(reason)
 
 
-def _show_changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
+def _show_changes(was: _StoredDocument, now: _StoredDocument, *, confidential: bool) -> str:
     """The changed fields of a document in one text, with their values unless the document is confidential."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):

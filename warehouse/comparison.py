@@ -100,7 +100,7 @@ def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
 
 def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
     text = _fold(answer)
-    trimmed = trim(text) if keeps_ends else text
+    trimmed = _trim(text) if keeps_ends else text
     if not (keeps_ends and _MEANINGFUL_SIGNS.search(trimmed)) and (number := _match_quantity(text)):
         return canonical_number(number)
     if keeps_ends:
@@ -156,7 +156,7 @@ MAX_ANSWER_LENGTH = 500
 """The most characters of a text in which signs at the ends may carry a meaning."""
 
 
-def trim(text: str) -> str:
+def _trim(text: str) -> str:
     """A case-folded text without the punctuation around it that carries no meaning.
 
     >>> trim("**(paris)!**"), trim("$-x$"), trim("[0, 1)"), trim("n!"), trim("- paris.")

@@ -162,7 +162,7 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
         )
 
 
-def define_views(connection: duckdb.DuckDBPyConnection) -> None:
+def _define_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Creates the present views and macros as temporary ones, for this connection alone.
 
     They take precedence over the catalogue's, and read temporary tables where these have the same names.
@@ -187,7 +187,7 @@ def _define_schema(connection: duckdb.DuckDBPyConnection) -> None:
         lacking[table] = lacking.get(table, "") + f", NULL::{kind} AS {column}"
     for table, columns in lacking.items():
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG_NAME}.{table}")
-    define_views(connection)
+    _define_views(connection)
 
 
 def _find_lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
@@ -252,7 +252,7 @@ class BenchmarkCopy:
         if self._count(benchmark) > MAX_COPIED_ANSWERS:
             return False
         if not self._has_views:
-            define_views(self._connection)
+            _define_views(self._connection)
             self._has_views = True
         for table in COPIED_TABLES:
             self._connection.execute(

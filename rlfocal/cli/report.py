@@ -192,7 +192,7 @@ def _figures(team: SoftVoteTeam) -> tuple[str, str, str]:
 _SNAPSHOT = ", snapshot := 'now'"
 
 
-class SqlCommand(Command):
+class _SqlCommand(Command):
     """A command whose help lists the warehouse's tables, views and macros, except macros that are parts of
     others."""
 
@@ -209,7 +209,7 @@ class SqlCommand(Command):
         super().format_help(ctx, formatter)
 
 
-@command("sql", "Data in and out", cls=SqlCommand)
+@command("sql", "Data in and out", cls=_SqlCommand)
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
     format: Annotated[str, Option("The format of the answer: table, csv or json.")] = "table",

@@ -193,7 +193,7 @@ class TrainedPolicy(Protocol):
 
 
 @runtime_checkable
-class PolicyWithFallback(Protocol):
+class _PolicyWithFallback(Protocol):
     """A trained policy that holds simpler policies, one of which may decide in its place."""
 
     @property
@@ -210,7 +210,7 @@ def find_fallback(policy: Fitted) -> str | None:
 
     None if `policy` is no PolicyWithFallback.
     """
-    if not isinstance(policy, PolicyWithFallback):
+    if not isinstance(policy, _PolicyWithFallback):
         return None
     return policy.deciding_policies[-1] if policy.deciding_policies else "learned"
 

@@ -297,7 +297,7 @@ def measure_model_use(data: ExplanationData, model: int) -> ModelUse:
     """How the agents use the model at this position, and how they perform without it, paired by document."""
     rounds, asked = data.rounds[:, model], data.pools[:, model]
     right = data.test.is_right(data.slots[1 + model]).astype(np.float64) - data.right
-    score = log_score(data.chance[1 + model]) - log_score(data.chance[0])
+    score = _log_score(data.chance[1 + model]) - _log_score(data.chance[0])
     return ModelUse(
         data.test.models[model],
         float(data.train_accuracy[model]),
@@ -344,7 +344,7 @@ def measure_belief(data: ExplanationData, model: int, rows: Bools) -> Belief | N
     )
 
 
-def log_score(chance: Floats) -> Floats:
+def _log_score(chance: Floats) -> Floats:
     """(T,) ln of the probability `chance` (T,) of the right answer, which counts as MIN_CHANCE at least."""
     return np.asarray(np.log(np.maximum(chance, MIN_CHANCE)))
 

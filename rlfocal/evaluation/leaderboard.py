@@ -168,7 +168,7 @@ class Board:
     @property
     def baseline(self) -> str:
         """The method that all others are compared with."""
-        return baseline(reads_task=self.reads_task)
+        return _find_baseline(reads_task=self.reads_task)
 
     @property
     def is_priced(self) -> bool:
@@ -208,7 +208,7 @@ class Board:
         return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR_METHOD), default=None)
 
 
-def baseline(*, reads_task: bool) -> str:
+def _find_baseline(*, reads_task: bool) -> str:
     """The baseline of methods that read the tasks' names, or of those that do not."""
     return BASELINE_METHOD + PLUS_TASK if reads_task else BASELINE_METHOD
 
@@ -258,7 +258,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
 
     ours = [name for name in comparable.methods if is_ours(name)]
     unnamed = {} if comparable.removed_models else _count_unnamed_answers(warehouse, ids)
-    base = baseline(reads_task=key.reads_task)
+    base = _find_baseline(reads_task=key.reads_task)
     standings = []
     for name, runs in comparable.methods.items():
         against = difference(name, base) if base in correct and name != base else None

@@ -271,11 +271,11 @@ def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU)
 def _time_step(model: ModelSpec, work: Workload, gpu: GPU) -> float:
     """The seconds for one token of each text of a batch: for reading memory or for computing, whichever is
     longer."""
-    read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
+    read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * _cache_gb(model)
     return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _time_prefill(model, DECODE_BATCH, gpu))
 
 
-def cache_gb(model: ModelSpec) -> float:
+def _cache_gb(model: ModelSpec) -> float:
     """The size of one token's keys and values in 16 bits, in 1e9 bytes. It follows from the model's
     config.json. Without one, 8 key-value heads of size 128 are assumed."""
     try:

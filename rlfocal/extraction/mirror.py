@@ -42,7 +42,7 @@ class Copy(NamedTuple):
     """The number of rows copied; None if the copy existed already."""
 
 
-class RequestedDataset(NamedTuple):
+class _RequestedDataset(NamedTuple):
     """A data set that a benchmark's tasks read, with the options that they pass to `datasets`."""
 
     dataset: HubDataset
@@ -98,9 +98,9 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     return folder
 
 
-def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
+def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[_RequestedDataset]:
     managers: Managers = {}
-    wanted: dict[HubDataset, RequestedDataset] = {}
+    wanted: dict[HubDataset, _RequestedDataset] = {}
     for benchmark in benchmarks:
         with quiet():
             manager = task_manager(benchmark, managers)
@@ -108,12 +108,12 @@ def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
             config = task_config(name, manager)
             if (dataset := hub_dataset(config)) is not None:
                 wanted.setdefault(
-                    dataset, RequestedDataset(dataset, benchmark, config.get("dataset_kwargs") or {})
+                    dataset, _RequestedDataset(dataset, benchmark, config.get("dataset_kwargs") or {})
                 )
     return list(wanted.values())
 
 
-def _find_revision(want: RequestedDataset, source: Path | None) -> str:
+def _find_revision(want: _RequestedDataset, source: Path | None) -> str:
     """The commit to copy: the one that `source` holds if it is given, else the benchmark's, else the
     newest."""
     repo = want.dataset.repo
@@ -140,7 +140,7 @@ def _check_revision(folder: Path, repo: str, revision: str) -> None:
         )
 
 
-def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:
+def _load(want: _RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:
     """Every split of the data set, as the hub has it, or another mirror (`source`)."""
     import datasets
 
@@ -158,7 +158,7 @@ def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[st
         raise _explain_failure(error, want, source) from error
 
 
-def _explain_failure(error: Exception, want: RequestedDataset, source: Path | None) -> Exception:
+def _explain_failure(error: Exception, want: _RequestedDataset, source: Path | None) -> Exception:
     failure = dataset_failure(error, want.dataset, want.benchmark, source)
     return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {to_one_line(error)}")
 

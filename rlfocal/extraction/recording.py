@@ -43,7 +43,7 @@ HARDWARE_FACTS = (
 """The names of hardware facts in a partition's settings. Partitions from a CPU, and older ones, have none."""
 
 
-class JsonLines(logging.Formatter):
+class _JsonLines(logging.Formatter):
     """Formats each event as a JSON object on one line: time (UTC), level, event, host, process, and the
     event's fields."""
 
@@ -63,7 +63,7 @@ def start_log() -> None:
     """Starts the log at the place that RLFOCAL_LOG names, if any. Raises InputError if it cannot be
     written."""
     place = os.environ.get(LOG_VARIABLE)
-    if not place or any(isinstance(handler.formatter, JsonLines) for handler in _LOGGER.handlers):
+    if not place or any(isinstance(handler.formatter, _JsonLines) for handler in _LOGGER.handlers):
         return
     if place == "-":
         handler: logging.Handler = logging.StreamHandler(sys.stderr)
@@ -75,7 +75,7 @@ def start_log() -> None:
             raise InputError(
                 f"{LOG_VARIABLE}={place!r} cannot be written ({error.strerror}); name a file, or - for stderr"
             ) from None
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(_JsonLines())
     _LOGGER.addHandler(handler)
     _LOGGER.setLevel(logging.INFO)
 
@@ -85,7 +85,7 @@ def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     _LOGGER.log(level, event, extra=fields)
 
 
-class Tokens(NamedTuple):
+class _Tokens(NamedTuple):
     """The token counts of a partition, or of a part of it."""
 
     prompt: int
@@ -98,21 +98,21 @@ class Tokens(NamedTuple):
         return self.prompt + self.generated
 
 
-def _tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
+def _tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> _Tokens:
     """The token counts of rows of `choice_logprobs` or `answer_passes`. The rows are whole documents of one
     task."""
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
     read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
     thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
-    if is_partial(rows):  # each choice's row has what was generated for the document
+    if _is_partial(rows):  # each choice's row has what was generated for the document
         written = rows.group_by("doc_id").aggregate([("n_tokens", "max")])["n_tokens_max"]
-        return Tokens(read, pc.sum(written).as_py() or 0)
+        return _Tokens(read, pc.sum(written).as_py() or 0)
     if "choice" in rows.column_names:
-        return Tokens(read + answered, thought)
-    return Tokens(read, answered + thought)
+        return _Tokens(read + answered, thought)
+    return _Tokens(read, answered + thought)
 
 
-def is_partial(rows: pa.Table) -> bool:
+def _is_partial(rows: pa.Table) -> bool:
     """Whether rows are choices from a service that cannot score given text."""
     if "covered_mass" not in rows.column_names:
         return False
@@ -165,7 +165,7 @@ def measure(
         "n_to_ask": len(documents_to_ask(rows)),
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
-    } | ({} if is_partial(rows) else {"evidence": scored})
+    } | ({} if _is_partial(rows) else {"evidence": scored})
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:

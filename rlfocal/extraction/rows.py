@@ -163,7 +163,7 @@ def pass_rows(
         | {
             "pass": index,
             "text": sample.text,
-            "answer": None if sample.unanswered else read_answer(sample.text, task, document.given_gold),
+            "answer": None if sample.unanswered else _read_answer(sample.text, task, document.given_gold),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
             "n_prompt_tokens": sample.n_prompt_tokens,
@@ -175,13 +175,13 @@ def pass_rows(
     return pa.Table.from_pylist(rows, schema=PASS_SCHEMA)
 
 
-def read_answer(text: str, task: TaskDocuments, gold: str | None = None) -> str | None:
+def _read_answer(text: str, task: TaskDocuments, gold: str | None = None) -> str | None:
     """The answer in a generated text, in the canonical form in which it is compared with the gold answer."""
-    return _read_answer(text, task.rule, None if task.is_numeric else gold, is_numeric=task.is_numeric)
+    return _read_by_rule(text, task.rule, None if task.is_numeric else gold, is_numeric=task.is_numeric)
 
 
 @lru_cache(maxsize=1024)  # a document's passes often give the same text
-def _read_answer(text: str, rule: Rule, gold: str | None, *, is_numeric: bool) -> str | None:
+def _read_by_rule(text: str, rule: Rule, gold: str | None, *, is_numeric: bool) -> str | None:
     return rule.canonical(extract_answer(text) if is_numeric else extract_text(text, rule, gold))
 
 

@@ -92,7 +92,7 @@ def lessons(tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question]) -
     ]
 
 
-def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> list[list[Lesson]]:
+def _batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> list[list[Lesson]]:
     """Shuffled batches of lessons of similar length, with at most `tokens_per_batch` tokens each, padding
     included."""
     result: list[list[Lesson]] = []
@@ -132,7 +132,7 @@ def train(
 ) -> None:
     """Trains a model in one pass over the lessons, with AdamW, a short warm-up and a cosine decay. After each
     step it calls `progress(step, steps)`."""
-    order = batches(taught, tokens_per_batch, Random(f"batches {seed}"))
+    order = _batches(taught, tokens_per_batch, Random(f"batches {seed}"))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )

@@ -65,7 +65,7 @@ class TaskPolicies:
         return Answers(slots, chances if has_chances else None)
 
 
-class BudgetedTaskPolicies(TaskPolicies):
+class _BudgetedTaskPolicies(TaskPolicies):
     """Decides as TaskPolicies does; each policy can be held to a budget on the train rows of its fit."""
 
     def hold_to_budget(self, budget: Budget) -> TaskPolicies | None:
@@ -79,7 +79,7 @@ class BudgetedTaskPolicies(TaskPolicies):
 
 
 def _make_policies(policy: Policy, by_task: Mapping[str, Policy]) -> TaskPolicies:
-    return (BudgetedTaskPolicies if isinstance(policy, BudgetedPolicy) else TaskPolicies)(policy, by_task)
+    return (_BudgetedTaskPolicies if isinstance(policy, BudgetedPolicy) else TaskPolicies)(policy, by_task)
 
 
 def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:

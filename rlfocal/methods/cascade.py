@@ -96,7 +96,7 @@ class Cascade:
             outputs = calls.call(open_[:, None] & (models == model))
             score = self.scorer(outputs, model)
             slots = np.where(open_, outputs.predictions[:, model], slots)
-            probability = np.where(open_, belief(log_odds(score)[:, None]), probability)
+            probability = np.where(open_, belief(_log_odds(score)[:, None]), probability)
             open_ &= score < threshold
         return Answers(slots, probability)
 
@@ -161,7 +161,7 @@ def _fit_beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
     open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_list_stages(chain), strict=True):
         score = table.scores[:, model]
-        beliefs.append(fit_logistic(log_odds(score[open_])[:, None], table.right[open_, model]))
+        beliefs.append(fit_logistic(_log_odds(score[open_])[:, None], table.right[open_, model]))
         open_ &= score < threshold
     return tuple(beliefs)
 
@@ -289,7 +289,7 @@ def top_probability_of(documents: Dataset, model: int) -> Floats:
     return np.where(predictions >= 0, of_answer, 0.0)
 
 
-def log_odds(probability: Floats) -> Floats:
+def _log_odds(probability: Floats) -> Floats:
     """The log-odds of probabilities, clipped away from 0 and 1."""
     kept = np.clip(probability, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     odds: Floats = np.log(kept) - np.log1p(-kept)
@@ -320,7 +320,7 @@ def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logisti
 
     if right.all() or not right.any():
         share = (right.sum() + 1) / (len(right) + 2)
-        return Logistic(np.zeros(x.shape[1]), float(log_odds(np.array(share))))
+        return Logistic(np.zeros(x.shape[1]), float(_log_odds(np.array(share))))
     mean, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     fitted = LogisticRegression(C=inverse_ridge, tol=1e-8, max_iter=10_000).fit((x - mean) / scale, right)
@@ -376,4 +376,4 @@ class RightByOutput:
 
 def _top_log_odds(documents: Dataset, model: int) -> Floats:
     """(T, 1) the log-odds of the probability that a model gives its own answer to each document"""
-    return log_odds(top_probability_of(documents, model))[:, None]
+    return _log_odds(top_probability_of(documents, model))[:, None]

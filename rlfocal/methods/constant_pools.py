@@ -41,7 +41,7 @@ class PoolFusion(ABC):
 
 
 @dataclass(frozen=True)
-class BestPool(MethodBase):
+class _BestPool(MethodBase):
     """The pool of `size` models, or of up to MAX_POOL_SIZE, with the best train accuracy by one fusion.
 
     At most `enumerable` pools are all tried. Otherwise, models are added one by one, each time the one that
@@ -52,7 +52,7 @@ class BestPool(MethodBase):
     fusion: PoolFusion
     size: int | None = None
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[_ChosenPool]:
         n = len(train.models)
         largest = min(self.size or MAX_POOL_SIZE, n)
         sizes = range(1 if self.size is None else largest, largest + 1)
@@ -63,11 +63,11 @@ class BestPool(MethodBase):
             pools = _grow_pool(self.fusion, train, largest)[sizes[0] - 1 :]
         accuracies = self.fusion.accuracies(train, pools)
         best = self.fusion.fit(train, pools[accuracies.argmax()])
-        return [ChosenPool(best, self.fusion, train, pools, accuracies)]
+        return [_ChosenPool(best, self.fusion, train, pools, accuracies)]
 
 
 @dataclass(frozen=True)
-class ChosenPool:
+class _ChosenPool:
     """The pool that is best on train, and the pools among which it was chosen."""
 
     best: Policy
@@ -122,7 +122,7 @@ def constant_pool(
             argument="size",
             has_budgets=True,
             needs=needs,
-            make=lambda making: BestPool(fusion(), making.size),
+            make=lambda making: _BestPool(fusion(), making.size),
             reads=("outputs",),
             with_task="fitted per task",
         )
@@ -141,8 +141,8 @@ class LogLinearFusion(PoolFusion):
 
 
 def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
-    def make(making: MethodArguments) -> Start:
-        return Start(RLFocal(RL_FOCAL[0], store=making.store), keeps_fusion)
+    def make(making: MethodArguments) -> _Start:
+        return _Start(RLFocal(RL_FOCAL[0], store=making.store), keeps_fusion)
 
     entry = Entry(
         name, asks, answers, role="control", reads=("question", "outputs"), with_task="as an input",
@@ -150,11 +150,11 @@ def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
         is_default=False, has_budgets=keeps_fusion,
         source="a control, evaluated wherever `rl_focal` is", make=make,
     )  # fmt: skip
-    register(entry)(Start)
+    register(entry)(_Start)
 
 
 @dataclass(frozen=True)
-class Start(MethodBase):
+class _Start(MethodBase):
     """The best constant pool of `rl_focal` before training.
 
     Where answers are only graded, there is no such pool, and the most accurate model decides.

@@ -290,7 +290,7 @@ class GuardedKNN(MethodBase):
         return [GuardedRouter(self, encoder, vectors_of(encoder, questions), right, train.prices)]
 
 
-class PairedComparison(NamedTuple):
+class _PairedComparison(NamedTuple):
     """A comparison of models with the fallback on each document's neighbours."""
 
     accuracy: Floats
@@ -330,7 +330,7 @@ class GuardedRouter(PricedRouter):
         means = self.right.mean(axis=0)
         return int((means - weight * self.prices if weight else means).round(9).argmax())
 
-    def _pick(self, comparison: PairedComparison, fallback: int, weight: float) -> Ints:
+    def _pick(self, comparison: _PairedComparison, fallback: int, weight: float) -> Ints:
         """(T,) the position of the model to ask, if a cent per 1,000 queries costs `weight` in accuracy."""
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
@@ -342,14 +342,14 @@ class GuardedRouter(PricedRouter):
 
     def _compare_with_fallback(
         self, similarities: Iterator[tuple[slice, Floats]], fallback: int
-    ) -> PairedComparison:
+    ) -> _PairedComparison:
         parts = [self._paired_block(part, fallback) for _, part in similarities]
         if not parts:
             none = np.empty((0, self.right.shape[1]))
-            return PairedComparison(none, none, none)
-        return PairedComparison(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
+            return _PairedComparison(none, none, none)
+        return _PairedComparison(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
 
-    def _paired_block(self, similarity: Floats, fallback: int) -> PairedComparison:
+    def _paired_block(self, similarity: Floats, fallback: int) -> _PairedComparison:
         n = similarity.shape[1]
         k = min(self.settings.k, n)
         kth = np.partition(similarity, n - k, axis=1)[:, n - k, None]
@@ -364,7 +364,7 @@ class GuardedRouter(PricedRouter):
         # c is 0 or 1, so that (c - c')² = c + c' - 2cc'.
         variance = level + level[:, fallback, None] - 2 * both - gain**2
         error = np.sqrt(np.maximum(variance, 0.0).round(12) * (shares**2).sum(axis=1, keepdims=True))
-        return PairedComparison(
+        return _PairedComparison(
             np.where(has_near, level, self.right.mean(axis=0)),
             gain,
             np.where(has_near, error, np.inf),
@@ -378,6 +378,6 @@ class GuardedRouter(PricedRouter):
         return float(self.prices[self._pick(self._pairs_on_train[fallback], fallback, weight)].mean())
 
     @cached_property
-    def _pairs_on_train(self) -> dict[int, PairedComparison]:
+    def _pairs_on_train(self) -> dict[int, _PairedComparison]:
         """For each fallback, its comparison on train documents, none of which is its own neighbour."""
         return {}

@@ -329,7 +329,7 @@ class NewtonPool:
         return LogLinearPool(everyone, parameters[:n_models], parameters[n_models:])
 
 
-class UnlabelledDocument(NamedTuple):
+class _UnlabelledDocument(NamedTuple):
     """The ensemble's view of one document before its label is known."""
 
     chances: Floats
@@ -347,15 +347,15 @@ def features(x: Floats, kind: Kind) -> Floats:
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def _make_document(parameters: Floats, x: Floats, exists: Bools) -> UnlabelledDocument:
+def _make_document(parameters: Floats, x: Floats, exists: Bools) -> _UnlabelledDocument:
     """The probabilities and curvature of a document, from features x (C, K) and which slots exist (C,)."""
     if not exists.any():
-        return UnlabelledDocument(np.zeros(len(x)), np.zeros((len(parameters), len(parameters))))
+        return _UnlabelledDocument(np.zeros(len(x)), np.zeros((len(parameters), len(parameters))))
     logits = np.where(exists, x @ parameters, -np.inf)
     chances = np.exp(logits - logits.max())
     chances /= chances.sum()
     mean = chances @ x
-    return UnlabelledDocument(chances, (x.T * chances) @ x - np.outer(mean, mean))
+    return _UnlabelledDocument(chances, (x.T * chances) @ x - np.outer(mean, mean))
 
 
 def newton_step(

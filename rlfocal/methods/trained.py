@@ -69,12 +69,6 @@ def recipe(settings: Any) -> str:
     return json.dumps([settings.revision, asdict(settings)])
 
 
-def online_recipe(method: str) -> str:
-    """A text that changes whenever the same agents would decide differently online."""
-    revision = getattr(configure(method, 0), "online_revision", None)
-    return "" if revision is None else f" online {revision}"
-
-
 def defaults(method: str) -> Any:
     """The default settings of a trained method. Raises InputError for any other method."""
     return configure(method, _TYPICAL_TRAIN_DOCUMENTS)
@@ -129,7 +123,9 @@ class RLFocal:
 
     @property
     def online_recipe(self) -> str:
-        return online_recipe(self.method)
+        """A text that changes whenever the same agents would decide differently online."""
+        revision = getattr(configure(self.method, 0), "online_revision", None)
+        return "" if revision is None else f" online {revision}"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         if not self.reads_texts:

@@ -113,7 +113,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Chooser:
+class _Chooser:
     """Chooses a probe's next batch from the answers so far. It runs in the model's process."""
 
     probe_id: str
@@ -197,7 +197,7 @@ def probe_newcomer(
                 f"no other model of pool {pool_spec.name!r} has answered any of its benchmarks in "
                 f"{opened.location}, so nothing to compare with; `rlfocal extract --pool {pool}` asks them"
             )
-        chooser = Chooser(_identify(spec, engine), names, members, None)
+        chooser = _Chooser(_identify(spec, engine), names, members, None)
         if n is not None:
             chooser = replace(chooser, document_totals=_plan(opened, chooser, n))
         sizes = opened.rows(
@@ -238,7 +238,7 @@ def probe_newcomer(
     return probe
 
 
-def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
+def _plan(warehouse: Warehouse, chooser: _Chooser, n: int) -> tuple[int, ...]:
     """The number of documents of each benchmark, `n` in all, including those asked already. Raises InputError
     for too small an `n`."""
     designs = chooser.designs(warehouse)
@@ -328,7 +328,7 @@ def _read_free_answers(
 
 
 def _assess(
-    warehouse: Warehouse, chooser: Chooser, model: str
+    warehouse: Warehouse, chooser: _Chooser, model: str
 ) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
     """The assessments of all answers of a probe, the answers paired with the members', and the documents'
     probabilities."""

@@ -55,7 +55,7 @@ class PoolChoice:
 
 
 @dataclass(frozen=True)
-class TestAnswers:
+class _TestAnswers:
     """The answers of N models to the T test documents of a benchmark."""
 
     kind: Kind
@@ -117,7 +117,7 @@ def pool_choice(
 @lru_cache(maxsize=1)
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
-) -> tuple[TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
+) -> tuple[_TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
     """The models' answers, and the statistics of all small pools and of all models together; cached."""
     about = {"benchmark": benchmark, "models": list(models)}
     columns = warehouse.columns(script("queries/test_answers"), about)
@@ -127,7 +127,7 @@ def _try_all(
     answered = np.zeros(shape, np.bool_)
     predictions[cells], right[cells], answered[cells] = columns["code"], columns["correct"], True
     labels = np.where(right, predictions, -1).max(axis=1)
-    answers = TestAnswers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
+    answers = _TestAnswers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
     few = every_pool(len(models), largest_enumerable(len(models)))
     return answers, answers.describe(np.vstack([few, np.ones((1, len(models)), np.bool_)]))
 

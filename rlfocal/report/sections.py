@@ -78,7 +78,7 @@ def _pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
     return "all models" if is_all else ", ".join(pool)
 
 
-def models_table(warehouse: Warehouse, board: Board) -> Table:
+def _models_table(warehouse: Warehouse, board: Board) -> Table:
     """A table with a row for each model alone, on all test documents that it answered (`model_scores` in
     SQL)."""
     table = Table(
@@ -97,7 +97,7 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
     return table
 
 
-def pools_table(warehouse: Warehouse, board: Board) -> Table:
+def _pools_table(warehouse: Warehouse, board: Board) -> Table:
     """A table of the pools that RL-Focal's methods chose most, with all models and the best pool in
     hindsight."""
     table = Table(
@@ -288,8 +288,8 @@ def _draw(
     tables = {
         "verdicts": known_table(board),
         "results": results_table(board),
-        "models": models_table(warehouse, board),
-        "pools": pools_table(warehouse, board),
+        "models": _models_table(warehouse, board),
+        "pools": _pools_table(warehouse, board),
         "labels": labels_table(warehouse, board, confidential=confidential),
     }
     return Section(

@@ -188,7 +188,7 @@ def diagnose(
     `on_progress` is called with the share of the warehouse's files that have been read.
     """
     place = locate(location)
-    findings = [*check_versions(), check_gpu(), *check_server()]
+    findings = [*check_versions(), _check_gpu(), *check_server()]
     return [*findings, *check_warehouse(place, fix=fix, on_progress=on_progress)]
 
 
@@ -216,7 +216,7 @@ def check_versions() -> Iterator[DoctorCheck]:
         yield DoctorCheck("versions", "ok", f"{n} packages have the right versions: {shown}")
 
 
-def check_gpu() -> DoctorCheck:
+def _check_gpu() -> DoctorCheck:
     """Checks which GPUs engines would run on."""
     if not _has_driver():
         return DoctorCheck("gpu", "note", "no GPU: models run on the CPU")

@@ -136,7 +136,7 @@ def check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
 
 
 @dataclass(frozen=True)
-class Plausibility:
+class _Plausibility:
     """One model's figures on one benchmark, as imports/plausibility.sql returns them."""
 
     benchmark: str
@@ -171,9 +171,9 @@ def note_implausible(
 ) -> list[str]:
     """A sentence for each implausible figure. `are_logs` says whether scores are log-likelihoods,
     `are_probabilities` whether they were given as probabilities."""
-    of_benchmarks: dict[str, list[Plausibility]] = defaultdict(list)
+    of_benchmarks: dict[str, list[_Plausibility]] = defaultdict(list)
     for row in scratch.execute(script("imports/plausibility")).fetchall():
-        of_benchmarks[row[0]].append(Plausibility(*row))
+        of_benchmarks[row[0]].append(_Plausibility(*row))
     notes: list[str] = []
     for name, models in of_benchmarks.items():
         if models[0].has_choices:
@@ -185,7 +185,7 @@ def note_implausible(
 
 
 def _note_scores(
-    name: str, models: Sequence[Plausibility], *, are_logs: bool, are_probabilities: bool
+    name: str, models: Sequence[_Plausibility], *, are_logs: bool, are_probabilities: bool
 ) -> Iterator[str]:
     for m in models:
         about = f"{name}: scores of {m.model}"
@@ -217,7 +217,7 @@ def _note_scores(
             )
 
 
-def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
+def _note_guessing(name: str, models: Sequence[_Plausibility]) -> Iterator[str]:
     compared = [m for m in models if m.n >= MIN_DOCUMENTS and m.guessing is not None]
     if not compared:
         return
@@ -237,7 +237,7 @@ def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
             )
 
 
-def _name_likely_cause(models: Sequence[Plausibility]) -> str:
+def _name_likely_cause(models: Sequence[_Plausibility]) -> str:
     """Words on the likely cause of low accuracy: another reading of the data under which a model would be
     right, or a place to look."""
     readings = {
@@ -253,7 +253,7 @@ def _name_likely_cause(models: Sequence[Plausibility]) -> str:
 
 
 def _note_answers(
-    scratch: duckdb.DuckDBPyConnection, name: str, models: Sequence[Plausibility]
+    scratch: duckdb.DuckDBPyConnection, name: str, models: Sequence[_Plausibility]
 ) -> Iterator[str]:
     none = [m for m in models if not m.n_right and m.n >= MIN_ANSWERED]
     if none and (len(none) == len(models) or max(m.n for m in none) >= MIN_DOCUMENTS):

@@ -145,7 +145,7 @@ class _Files(Source):
         if self.rule is Rule.DEFAULT:
             scratch.execute(_GOLD_LISTS)
         if self.rule is not Rule.EXACT:
-            self.notes += read_solutions(scratch)
+            self.notes += _read_solutions(scratch)
         if count(scratch, "SELECT count(*) FROM docs WHERE label IS NULL"):
             others = [rule for rule in get_args(Comparison) if rule != self.rule]
             self.notes.append(
@@ -216,7 +216,7 @@ def read_marked_answer(solution: str) -> str | None:
     return marks[-1].strip() if marks else read_boxed(solution).strip() or None
 
 
-def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
+def _read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
     """Replaces solutions in `docs` and `scores` by their marked answers. Returns a note on each changed
     table. The column `text` keeps the solutions of models."""
     notes = []

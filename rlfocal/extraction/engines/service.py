@@ -63,7 +63,7 @@ class Service:
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,  # the prompt would go along
         )
-        bound_reads(self._client)
+        _bound_reads(self._client)
         self._answered_at = -math.inf
         self._abort = Event()
 
@@ -165,11 +165,11 @@ class Service:
         """Sends a request once, and returns the content of the response."""
         try:
             stream = self._client.stream(method, self._make_url(path), **content)
-            with deadline(MAX_RESPONSE_SECONDS), stream as response:
+            with _bound_response(MAX_RESPONSE_SECONDS), stream as response:
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     if not body and (chunk := chunk.lstrip()):  # blanks keep a connection open meanwhile
-                        shorten_deadline(self._patience)
+                        _shorten_deadline(self._patience)
                     body += chunk
                     if len(body) > MAX_RESPONSE_BYTES:
                         raise UnansweredError(
@@ -238,7 +238,7 @@ def _is_certificate(error: BaseException) -> bool:
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
+def _bound_response(seconds: float) -> Iterator[None]:
     """Lets reads in this thread raise httpx.ReadTimeout once `seconds` have passed in all."""
     _deadline.at = monotonic() + seconds
     try:
@@ -247,13 +247,13 @@ def deadline(seconds: float) -> Iterator[None]:
         _deadline.at = math.inf
 
 
-def shorten_deadline(seconds: float) -> None:
+def _shorten_deadline(seconds: float) -> None:
     """Lets the rest of the response in this thread take at most `seconds`."""
     _deadline.at = min(_deadline.at, monotonic() + seconds)
 
 
-def bound_reads(client: httpx.Client) -> None:
-    """Makes a client's connections, including those through proxies, respect `deadline`."""
+def _bound_reads(client: httpx.Client) -> None:
+    """Makes a client's connections, including those through proxies, respect the deadline."""
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
             transport._pool._network_backend = _Backend(transport._pool._network_backend)

@@ -25,7 +25,7 @@ TRACE_SEED = 1
 """The seed of the samples that are traces. Samples of answers have seed 0."""
 
 
-class TracedPrompt(NamedTuple):
+class _TracedPrompt(NamedTuple):
     """A document's prompt for a model that thinks, and what follows each of its traces."""
 
     prompt: Tokens
@@ -163,7 +163,7 @@ class TokenEngine(ABC):
 
     def _begin(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None
-    ) -> list[TracedPrompt]:
+    ) -> list[_TracedPrompt]:
         """Prompts for traces. They leave room for a trace and what follows it, and are truncated on the left
         if longer."""
         self._check_marker(thinking)
@@ -183,7 +183,7 @@ class TokenEngine(ABC):
                     f"{last} leave no room for the prompt in the context of {self._window.context}; set a "
                     "lower `budget` in the model's or the benchmark's `thinking`"
                 )
-            begun.append(TracedPrompt(whole, whole[-room:], end, tails))
+            begun.append(_TracedPrompt(whole, whole[-room:], end, tails))
         return begun
 
     def _check_marker(self, thinking: ThinkingSpec) -> None:

@@ -395,7 +395,7 @@ def gpu_arguments(platform: Any, engine_args: Mapping[str, Any]) -> dict[str, An
     )
     claimed = engine_args.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
     room = int((1 - claimed) * platform.get_device_total_memory())
-    tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED_TOKENS)
+    tokens = _prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED_TOKENS)
     made = GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
     if not runs_anew({**made, **engine_args}):
         return made
@@ -415,7 +415,7 @@ def runs_anew(engine_args: Mapping[str, Any]) -> bool:
         return False
 
 
-def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
+def _prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
     """The number of prompt tokens that vLLM may read at once, so that their log-probs take half of `room`
     bytes.
 

@@ -43,7 +43,7 @@ from warehouse.store import PartitionKey, PartitionRecord
 GPUS_OF_A_BOX = 8
 
 
-class PlanPart(NamedTuple):
+class _PlanPart(NamedTuple):
     """A benchmark, or one of its tasks, with its workload for one model."""
 
     benchmark: Benchmark
@@ -149,10 +149,10 @@ def plan_pool(
 
 def _list_parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
-) -> tuple[list[PlanPart], list[str]]:
+) -> tuple[list[_PlanPart], list[str]]:
     """The tasks whose documents are available locally, the other benchmarks by their size, and notes for the
     user."""
-    parts: list[PlanPart] = []
+    parts: list[_PlanPart] = []
     notes: list[str] = []
     mirror = mirror_folder(datasets)
     local = [b for b in benchmarks if mirror is not None or b.size is None]
@@ -162,13 +162,13 @@ def _list_parts(
         if isinstance(tasks, list):
             length = (benchmark.size and benchmark.size.answer_tokens) or None
             digits = benchmark.size.answer_digits if benchmark.size else 0.0
-            parts += [PlanPart(benchmark, task, measure_workload(task, length, digits)) for task in tasks]
+            parts += [_PlanPart(benchmark, task, measure_workload(task, length, digits)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
                 notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
         elif isinstance(tasks, Exception) and benchmark.size is None:
             raise tasks
         else:
-            parts.append(PlanPart(benchmark, None, estimate_workload(benchmark, limit)))
+            parts.append(_PlanPart(benchmark, None, estimate_workload(benchmark, limit)))
             if isinstance(tasks, Exception):
                 notes.append(f"{benchmark.name} could not be counted: {describe_error(tasks)}.")
     if uncounted := [part.benchmark.name for part in parts if part.task is None]:
@@ -199,10 +199,10 @@ def _read_committed(
 
 def _find_missing(
     model: ModelSpec,
-    parts: Sequence[PlanPart],
+    parts: Sequence[_PlanPart],
     backend: str,
     records: Mapping[PartitionKey, PartitionRecord],
-) -> tuple[list[PlanPart], str | None]:
+) -> tuple[list[_PlanPart], str | None]:
     """The parts that the model lacks, and a note on partitions that cannot be compared without a network or
     documents."""
     mine = {key for key in records if key.model == model.model}
@@ -238,7 +238,7 @@ def _find_faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     return [f"{model.model}: needs {n} GPUs, more than {gpus}; it would not run"] if n > gpus else []
 
 
-def _find_workload(model: ModelSpec, part: PlanPart) -> Workload:
+def _find_workload(model: ModelSpec, part: _PlanPart) -> Workload:
     """The workload of a part for a model that may think. Each trace takes its whole budget, and choices are
     scored after it."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
@@ -259,8 +259,8 @@ def _find_workload(model: ModelSpec, part: PlanPart) -> Workload:
 
 def _plan_model(
     model: ModelSpec,
-    parts: Sequence[PlanPart],
-    todo: Sequence[PlanPart],
+    parts: Sequence[_PlanPart],
+    todo: Sequence[_PlanPart],
     gpu: GPU,
     price: float,
     measured_hours: Mapping[PartitionKey, float],

@@ -84,12 +84,12 @@ class RoutedAgents(TrainedAgents):
 
     def _ask(self, calls: Calls, scores: Floats) -> Answers:
         scores = np.where(calls.down, -np.inf, scores)
-        answered = ask(calls, pick(scores), scores)
+        answered = ask(calls, _pick(scores), scores)
         refuse_broken(calls.outputs())
         return answered
 
 
-class RoutedDriver:
+class _RoutedDriver:
     """A driver that asks one model per query; if that is down, the next best for the question."""
 
     def __init__(self, agents: RoutedAgents) -> None:
@@ -108,17 +108,17 @@ class RoutedDriver:
 
     def choose_models(self, outputs: QueryOutputs) -> Bools:
         live = np.where(outputs.is_down, -np.inf, self._scores)
-        return np.asarray(outputs.is_down | (np.arange(len(live)) == pick(live[None])[0]))
+        return np.asarray(outputs.is_down | (np.arange(len(live)) == _pick(live[None])[0]))
 
     def fuse(self, outputs: QueryOutputs) -> FusedAnswer:
         answered = outputs.is_asked & ~outputs.is_down & (outputs.slots >= 0)
         if not answered.any():
             return NO_ANSWER
-        best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
+        best = int(_pick(np.where(answered, self._scores, -np.inf)[None])[0])
         return FusedAnswer(int(outputs.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
 
 
-def pick(scores: Floats) -> Ints:
+def _pick(scores: Floats) -> Ints:
     """(T,) the model with the highest of scores (T, N).
 
     Scores are rounded, so that float errors break no tie.
@@ -178,7 +178,7 @@ def _decide_out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floa
     earned = np.zeros((2, len(rows)))
     for rest, out in split_folds(folds(train, N_FOLDS)):
         weights = _fit(rows[rest], right[rest], ridge)
-        picked = pick(weights[0] + rows[out] @ weights[1:])
+        picked = _pick(weights[0] + rows[out] @ weights[1:])
         earned[0, out] = right[out, right[rest].mean(axis=0).argmax()]
         earned[1, out] = right[out, picked]
     return earned
@@ -199,13 +199,13 @@ WEIGHTS_KEY = "router"
 """The name of RoutedAgents' weights in a checkpoint, by which such checkpoints are recognised."""
 
 
-def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
+def _to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
     """The tensors of the agents, by their names in a checkpoint."""
     return {**query_tensors(agents.queries), WEIGHTS_KEY: torch.from_numpy(agents.weights)}
 
 
-def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> RoutedAgents:
-    """The agents, from a checkpoint's header and the tensors that `to_parts` returned."""
+def _from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> RoutedAgents:
+    """The agents, from a checkpoint's header and the tensors that `_to_parts` returned."""
     return RoutedAgents(
         queries=read_queries(tensors), weights=tensors[WEIGHTS_KEY].numpy(), **header.fields()
     )
@@ -216,5 +216,5 @@ def make_variant(config: type) -> Variant:
     return Variant(
         RoutedHeader[config],  # type: ignore[valid-type]
         lambda rows, settings, seeds, on_progress, folder: _train_routed(rows, settings, seeds),
-        to_parts, from_parts, RoutedDriver,
+        _to_parts, _from_parts, _RoutedDriver,
     )  # fmt: skip

@@ -122,7 +122,7 @@ def fit_simple(
     """
     n, about = len(train.models), questions.numbers(train)
     most = min(int(config.mean_pool) or MAX_POOL_SIZE, n)
-    trials = PoolTrials(config, questions.columns, sizes, most)
+    trials = _PoolTrials(config, questions.columns, sizes, most)
     whole_order = np.array(asking_order(train, SequentialConfig()))
     order = whole_order[:most]
     held_out = _hold_out(trials, train, about, order) if selection is None else None
@@ -154,7 +154,7 @@ def fit_simple(
     )  # fmt: skip
 
 
-class PoolTrials(NamedTuple):
+class _PoolTrials(NamedTuple):
     """Fits constant pools of 1 to `most` models, each with priors of every strength."""
 
     config: PoolConfig
@@ -188,7 +188,9 @@ class PoolTrials(NamedTuple):
             return start, weight, slots.flatten(0, 1)[:0], bias[:0]
         return start, weight, slots.flatten(0, 1), bias
 
-    def examples(self, rows: Dataset, features: Tensor, core: LogLinearCore, members: Ints) -> FusionExamples:
+    def examples(
+        self, rows: Dataset, features: Tensor, core: LogLinearCore, members: Ints
+    ) -> _FusionExamples:
         """The documents as Fusion sees them if the members are asked, in this order."""
         probs, n_choices = slot_inputs(rows, self.sizes.slots)
         pool = torch.zeros(len(rows.models))
@@ -204,10 +206,10 @@ class PoolTrials(NamedTuple):
         if rows.kind == "choices":
             own = torch.cat([seen.own[:, members].flatten(1).double(), told[:, 1:]], 1)
         by_question = (told[:, None, :, None] * shared[:, :, None]).flatten(2)
-        return FusionExamples(RegressionRows(by_question, own, slots.open, gold), is_right)
+        return _FusionExamples(RegressionRows(by_question, own, slots.open, gold), is_right)
 
     def fit(
-        self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
+        self, examples: _FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
         is_biased: bool, tolerance: float = FIT_TOLERANCE,
     ) -> Weights:  # fmt: skip
         """The weights to add to the start's logits `offset` (sizes, T, C), for each size and strength."""
@@ -235,7 +237,7 @@ class PoolTrials(NamedTuple):
         )  # fmt: skip
 
 
-class FusionExamples(NamedTuple):
+class _FusionExamples(NamedTuple):
     """T documents as Fusion sees them."""
 
     rows: RegressionRows
@@ -244,7 +246,7 @@ class FusionExamples(NamedTuple):
     """(T, C) whether the slot is right"""
 
 
-class HeldOutPools(NamedTuple):
+class _HeldOutPools(NamedTuple):
     """The out-of-fold results of constant pools of each size with each prior, the strongest first."""
 
     fold: Ints
@@ -266,11 +268,11 @@ class SelectedPools(NamedTuple):
     """The prior's strength for each size; infinite for the start."""
 
 
-def _hold_out(trials: PoolTrials, train: Dataset, features: Tensor, order: Ints) -> HeldOutPools:
+def _hold_out(trials: _PoolTrials, train: Dataset, features: Tensor, order: Ints) -> _HeldOutPools:
     """The results of all pools on each fold, by fits to the others; `order`: the asking order."""
     n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
     shape = (trials.most, len(strengths), n)
-    held_out = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
+    held_out = _HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
                    np.zeros(n, dtype=np.bool_))  # fmt: skip
     if n < MIN_TRAIN_DOCUMENTS:
         return held_out._replace(fold=np.zeros(0, dtype=np.int64))
@@ -317,14 +319,14 @@ def _hold_out(trials: PoolTrials, train: Dataset, features: Tensor, order: Ints)
     return held_out
 
 
-def _is_right(chances: Tensor, examples: FusionExamples) -> Bools:
+def _is_right(chances: Tensor, examples: _FusionExamples) -> Bools:
     """(..., T) whether the slot with the highest probability is right."""
     likeliest = chances.argmax(-1, keepdim=True)
     right = examples.is_right.expand_as(chances).gather(-1, likeliest)[..., 0]
     return np.asarray(right.numpy())
 
 
-def _score(chances: Tensor, examples: FusionExamples) -> Floats:
+def _score(chances: Tensor, examples: _FusionExamples) -> Floats:
     """(..., T) the log-probability of the right slot; 0 where there is none."""
     gold = examples.rows.labels.clamp(min=0)
     of_gold = chances.gather(-1, gold[:, None].expand(*chances.shape[:-1], 1))[..., 0]
@@ -345,7 +347,7 @@ def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Selecte
     return SelectedPools(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
 
 
-def _reward_candidates(held_out: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
+def _reward_candidates(held_out: _HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
     """(K, 3, T) the rewards of the best single model, the start and the trained pool at each place.
 
     Sizes and strengths are chosen on the other folds.
@@ -366,7 +368,7 @@ def _reward_candidates(held_out: HeldOutPools, budgets: Sequence[int], config: P
 
 
 def _reward_as_selected(
-    held_out: HeldOutPools, places: Sequence[int], selection: SelectedPools, config: PoolConfig
+    held_out: _HeldOutPools, places: Sequence[int], selection: SelectedPools, config: PoolConfig
 ) -> Floats:
     """(K, T) the out-of-fold rewards of trained pools of the sizes `places` (K), at selected strengths."""
     n, strengths = len(held_out.fold), (np.inf, *PRIOR_STRENGTHS[::-1])
@@ -388,7 +390,7 @@ def _make_core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
     return core.requires_grad_(False)
 
 
-def _scale(examples: FusionExamples, start: Tensor) -> float:
+def _scale(examples: _FusionExamples, start: Tensor) -> float:
     """The factor on the start's weights (m,) that gives the right slots the highest likelihood.
 
     A prior around the factor 3 counts as one document.

@@ -270,7 +270,7 @@ def literal_config(n_train: int) -> RLFocalConfig:
     )  # fmt: skip
 
 
-def gated_config(n_train: int) -> GatedConfig:
+def _gated_config(n_train: int) -> GatedConfig:
     """The defaults of `gated_log_linear`, the same for any number of train documents."""
     return GatedConfig()
 
@@ -310,7 +310,7 @@ register_trained(
     "a log-linear ensemble with weights that depend on the question; both fitted by exact expectations over "
     "train labels",
     TrainedMethod(
-        gated_config,
+        _gated_config,
         f"{_VARIANTS}:GATED_VARIANT",
         space={
             "size_penalty": Range(5e-3, 0.5, log=True),

@@ -338,14 +338,14 @@ def _answer_order(probs: Tensor) -> Tensor:
     return key.argsort(-1, descending=True)
 
 
-def count_slots(documents: Dataset, answer_slots: int) -> int:
+def _count_slots(documents: Dataset, answer_slots: int) -> int:
     """C, the number of slots that agents see: the most choices of a document, or `answer_slots`."""
     return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
 def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
-    n_slots = count_slots(train, config.answer_slots)
+    n_slots = _count_slots(train, config.answer_slots)
     n_features = 0 if questions is None else questions.columns.size
     shape = config.shape
     return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, n_features)
@@ -357,7 +357,7 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     return DocumentStream(
         train,
         partial(observed_metrics, names=config.metrics),
-        n_slots=count_slots(train, config.answer_slots),
+        n_slots=_count_slots(train, config.answer_slots),
         window=min(config.window, len(train)),
         questions=None if questions is None else questions.numbers(train),
     )

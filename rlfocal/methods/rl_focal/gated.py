@@ -39,7 +39,7 @@ MIN_LOG_SCORE = -8.0
 """The lowest log score, also that of a right slot that no model of the pool gave."""
 
 
-class TrainOutputs(NamedTuple):
+class _TrainOutputs(NamedTuple):
     """The outputs of all models on each of T train documents, and the right slots."""
 
     outputs: Tensor
@@ -52,21 +52,21 @@ class TrainOutputs(NamedTuple):
     """(T, G) the question features"""
 
     @classmethod
-    def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> TrainOutputs:
+    def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> _TrainOutputs:
         """The outputs, from the slots of documents about which all models were asked."""
         is_right = (slots.numbers == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         return cls(slots.distributions, slots.open, gold, questions)
 
 
-class GatedLearner:
+class _GatedLearner:
     """Learns the ensemble and the mask by gradient steps, each on newly sampled pools."""
 
     def __init__(
         self,
         networks: Networks,
         config: GatedConfig,
-        outputs: TrainOutputs,
+        outputs: _TrainOutputs,
         questions: Questions,
         kind: Kind,
     ) -> None:
@@ -215,7 +215,7 @@ def _fit(setup: TrainingSetup, config: GatedConfig, seed: int, report: Progress)
     probs, n_choices = slot_inputs(rows, n_slots)
     asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
-    everyone = TrainOutputs.from_slots(slots, torch.tensor(rows.labels), questions.numbers(rows))
+    everyone = _TrainOutputs.from_slots(slots, torch.tensor(rows.labels), questions.numbers(rows))
     last = slice(-MAX_REMEMBERED_DOCUMENTS, None)
     memory = Memory(
         torch.tensor(rows.predictions[last]), torch.tensor(rows.labels[last]),
@@ -223,7 +223,7 @@ def _fit(setup: TrainingSetup, config: GatedConfig, seed: int, report: Progress)
     )  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
     networks = start_training(setup, config, generator, slots)
-    learner = GatedLearner(networks, config, everyone, questions, rows.kind)
+    learner = _GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
     for step in range(config.steps):
         history.append(learner.step(step, generator))

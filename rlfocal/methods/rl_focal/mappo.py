@@ -134,7 +134,7 @@ def turn_advantages(
     )
 
 
-def normalise(advantages: Tensor) -> Tensor:
+def _normalise(advantages: Tensor) -> Tensor:
     """The advantages, standardised to mean 0 and standard deviation 1, as in MAPPO."""
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
@@ -325,14 +325,14 @@ class Learner:
         """For each agent that learns, (M, 1 or Q) the weight of each action in Eq (7); `right` is (M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(normalise(rollout_advantages.decider.flatten())[:, None])
+            weights.append(_normalise(rollout_advantages.decider.flatten())[:, None])
         if self.phase != "decider":
             advantages = rollout_advantages.fusion.flatten(0, 1)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
             else:
-                weights.append(normalise(advantages))
+                weights.append(_normalise(advantages))
         return weights
 
     def _compute_prior(self) -> Tensor:

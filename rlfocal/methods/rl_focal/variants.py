@@ -39,7 +39,7 @@ class PoolHeader(Header, Generic[Config]):
     """(N,) the position among `models` of each model in the networks' order; empty if both are equal."""
 
 
-def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
+def _to_parts(agents: PoolAgents) -> dict[str, Tensor]:
     """The tensors of the agents, by their names in a checkpoint; networks' have a leading dimension of 1."""
     tensors = {f"agents.{name}": value[None] for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
@@ -51,8 +51,8 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
     return tensors
 
 
-def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The agents of this class, from a checkpoint's header and the tensors that `to_parts` returned."""
+def _from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The agents of this class, from a checkpoint's header and the tensors that `_to_parts` returned."""
     with torch.device("meta"):
         networks = Networks(header.sizes, header.config, torch.Generator(), header.kind)
     stored = {name: value.squeeze(0) for name, value in select_tensors("agents.", tensors).items()}
@@ -72,8 +72,8 @@ def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mappi
 
 
 RL_FOCAL_VARIANT = Variant(
-    PoolHeader[RLFocalConfig], train, to_parts, partial(from_parts, RLFocalAgents), PoolDriver
+    PoolHeader[RLFocalConfig], train, _to_parts, partial(_from_parts, RLFocalAgents), PoolDriver
 )
 GATED_VARIANT = Variant(
-    PoolHeader[GatedConfig], train_gated, to_parts, partial(from_parts, GatedAgents), PoolDriver
+    PoolHeader[GatedConfig], train_gated, _to_parts, partial(_from_parts, GatedAgents), PoolDriver
 )
