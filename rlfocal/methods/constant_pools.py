@@ -1,25 +1,21 @@
-"""The best constant pools: the same few models for every document, chosen on train for a given fusion; and,
-as controls beside `rl_focal`, the pool from which its training starts, with two fusions."""
+"""The best constant pools: the same few models for every document, chosen on train for a given fusion."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import comb
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.base.names import RL_FOCAL, START_METHOD, TEAM_LOG_LINEAR
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
 from rlfocal.methods.log_linear import fit_log_linear
-from rlfocal.methods.reference import BestSingleModel
-from rlfocal.methods.registry import Entry, MethodArguments, MethodBase, Need, register
-from rlfocal.methods.trained import RLFocal
+from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool
 
 MAX_POOL_SIZE = 6
@@ -41,7 +37,7 @@ class PoolFusion(ABC):
 
 
 @dataclass(frozen=True)
-class _BestPool(MethodBase):
+class BestPool(MethodBase):
     """The pool of `size` models, or of up to MAX_POOL_SIZE, with the best train accuracy by one fusion.
 
     At most `enumerable` pools are all tried. Otherwise, models are added one by one, each time the one that
@@ -52,7 +48,7 @@ class _BestPool(MethodBase):
     fusion: PoolFusion
     size: int | None = None
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[_ChosenPool]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
         n = len(train.models)
         largest = min(self.size or MAX_POOL_SIZE, n)
         sizes = range(1 if self.size is None else largest, largest + 1)
@@ -63,11 +59,11 @@ class _BestPool(MethodBase):
             pools = _grow_pool(self.fusion, train, largest)[sizes[0] - 1 :]
         accuracies = self.fusion.accuracies(train, pools)
         best = self.fusion.fit(train, pools[accuracies.argmax()])
-        return [_ChosenPool(best, self.fusion, train, pools, accuracies)]
+        return [ChosenPool(best, self.fusion, train, pools, accuracies)]
 
 
 @dataclass(frozen=True)
-class _ChosenPool:
+class ChosenPool:
     """The pool that is best on train, and the pools among which it was chosen."""
 
     best: Policy
@@ -122,7 +118,7 @@ def constant_pool(
             argument="size",
             has_budgets=True,
             needs=needs,
-            make=lambda making: _BestPool(fusion(), making.size),
+            make=lambda making: BestPool(fusion(), making.size),
             reads=("outputs",),
             with_task="fitted per task",
         )
@@ -138,54 +134,3 @@ class LogLinearFusion(PoolFusion):
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return fit_log_linear(train, pool)
-
-
-def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
-    def make(making: MethodArguments) -> _Start:
-        return _Start(RLFocal(RL_FOCAL[0], store=making.store), keeps_fusion)
-
-    entry = Entry(
-        name, asks, answers, role="control", reads=("question", "outputs"), with_task="as an input",
-        protocols=("frozen",), fewest_models=2, needs=() if keeps_fusion else ("log-probs",),
-        is_default=False, has_budgets=keeps_fusion,
-        source="a control, evaluated wherever `rl_focal` is", make=make,
-    )  # fmt: skip
-    register(entry)(_Start)
-
-
-@dataclass(frozen=True)
-class _Start(MethodBase):
-    """The best constant pool of `rl_focal` before training.
-
-    Where answers are only graded, there is no such pool, and the most accurate model decides.
-    """
-
-    agents: RLFocal
-    keeps_fusion: bool
-    """Whether members have the weights of the start; if not, `log_linear` fits their weights."""
-
-    def recipe(self, n_train: int) -> str:
-        return f"{self.revision} {self.agents.recipe(n_train)}"
-
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Policy]:
-        # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.rl_focal.agents import PoolAgents
-
-        # No seed matters to the start, and no episode.
-        agents = self.agents.load_agents(train, 0)
-        if agents is None:
-            [agents] = replace(self.agents, store=None, changes={"joint_episodes": 0}).fit(train, [0])
-        if not isinstance(agents, PoolAgents) or agents.simple_policies is None:
-            single = BestSingleModel().fit(train, seeds)
-            return [*single]
-        at_start = agents.restore_start()
-        return [at_start if self.keeps_fusion else fit_log_linear(train, at_start.team)]
-
-
-_enter(
-    START_METHOD,
-    "the best constant pool: where `rl_focal` starts",
-    "as `rl_focal` before training: a log-linear ensemble, weighted by the odds of being right",
-    keeps_fusion=True,
-)
-_enter(TEAM_LOG_LINEAR, f"as `{START_METHOD}`", "as `log_linear`", keeps_fusion=False)
