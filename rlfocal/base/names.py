@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal
 
-from rlfocal.base.errors import InputError
-
 Backend = Literal["vllm", "hf", "openai", "chat"]
 Per = Literal["benchmark", "task"]
 Protocol = Literal["frozen", "online"]
@@ -100,6 +98,10 @@ def is_gone(name: str) -> bool:
 def refuse_gone(name: str) -> None:
     """Raises InputError, with what takes its place, if this is a removed name."""
     if name in _REPLACEMENTS:
+        from rlfocal.base.errors import (
+            InputError,  # here, as `import rlfocal` must not wait for the warehouse
+        )
+
         raise InputError(f"{name} is gone: {_REPLACEMENTS[name]}")
 
 
