@@ -15,9 +15,7 @@ from rlfocal.evaluation.planning import TRIALS_KEY, Candidate, Run, Setup
 from rlfocal.evaluation.storing import (
     Result,
     ResultBatch,
-    find_deciding_policies,
-    learning_curves,
-    online_updates,
+    make_result,
     rule_out,
     stored_runs,
 )
@@ -73,10 +71,7 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
             if setup.request.protocol == "frozen":
                 decisions = probabilities.add_probabilities(decisions, policies, run.seed or 0, run.budget)
             seconds = fitting + time.perf_counter() - started
-            curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
-            curves += online_updates(decisions)
-            says = find_deciding_policies(dataset, setup.groups, policies) if run.budget is None else ()
-            made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds, says))
+            made.append(make_result(setup, replace(run, chosen=chosen), policies, decisions, seconds))
         batch.add(made)
 
 

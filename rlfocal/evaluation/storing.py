@@ -19,6 +19,9 @@ from rlfocal.evaluation.planning import GIVEN_SPLIT, Run, Setup
 from rlfocal.methods import Decisions, TrainedPolicy
 from warehouse import Warehouse, writing
 
+MAX_UNSTORED_SECONDS = 1.0
+"""The seconds of fitting and deciding after which results no longer wait for the next method."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -108,10 +111,6 @@ class Result(NamedTuple):
     """For each fit, the test documents (T,) that it decided, and the policy that decides in it."""
 
 
-MAX_UNSTORED_SECONDS = 1.0
-"""The seconds of fitting and deciding after which results no longer wait for the next method."""
-
-
 class ResultBatch:
     """Collects the results of quick methods, and stores them together, as each transaction takes time."""
 
@@ -192,26 +191,6 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
             )
 
 
-def learning_curves(
-    dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
-) -> list[dict[str, object]]:
-    """Rows of `training_history`: the episodes of trained policies, each with the task of its fit."""
-    return [
-        {**episode._asdict(), "task": "*" if mask.all() else str(dataset.tasks[mask][0])}
-        for mask, policy in zip(groups, policies, strict=True)
-        if isinstance(policy, TrainedPolicy)
-        for episode in policy.history
-    ]
-
-
-def online_updates(decisions: Decisions) -> list[dict[str, object]]:
-    """Rows of `training_history`: the agents' updates on test rows, numbered over all groups of rows."""
-    return [
-        {**update._asdict(), "episode": episode, "task": "*"}
-        for episode, update in enumerate(decisions.updates)
-    ]
-
-
 @lru_cache(maxsize=1)  # an evaluation asks for each of its methods
 def _describe_snapshot(
     warehouse: Warehouse, benchmark: str, snapshot: int
@@ -229,15 +208,26 @@ def _describe_snapshot(
     return None, None
 
 
-def find_deciding_policies(
-    dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
-) -> list[tuple[Bools, str]]:
-    """For each group, its test documents (T,) and the policy that decides on them; empty if not trained."""
-    named = [
-        (mask[~dataset.is_train], find_fallback(policy))
-        for mask, policy in zip(groups, policies, strict=True)
-    ]
-    return [(mask, name) for mask, name in named if name is not None]
+def make_result(
+    setup: Setup, run: Run, policies: Sequence[Fitted], decisions: Decisions, seconds: float
+) -> Result:
+    """The result of a run by these policies, one per group of rows, in `seconds` of fitting and deciding.
+
+    Learning curves hold the episodes of trained policies, each with the task of its fit, then the updates on
+    test rows, numbered over all groups. Fits are the same within a budget, which therefore repeats neither
+    their episodes nor which policy decides.
+    """
+    curves: list[dict[str, object]] = []
+    deciding: list[tuple[Bools, str]] = []
+    for mask, policy in zip(setup.groups, policies, strict=True) if run.budget is None else ():
+        task = "*" if mask.all() else str(setup.dataset.tasks[mask][0])
+        if isinstance(policy, TrainedPolicy):
+            curves += [{**episode._asdict(), "task": task} for episode in policy.history]
+        if (name := find_fallback(policy)) is not None:
+            deciding.append((mask[~setup.dataset.is_train], name))
+    updates = enumerate(decisions.updates)
+    curves += [{**update._asdict(), "episode": episode, "task": "*"} for episode, update in updates]
+    return Result(run, decisions, curves, seconds, deciding)
 
 
 def _make_rows(result: Result, dataset: Dataset) -> list[Evaluation]:

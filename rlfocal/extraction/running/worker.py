@@ -4,7 +4,7 @@ tasks."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -321,7 +321,8 @@ def _answer_in_shards(
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
     size = extraction.engine.shard // (1 if thinking is None else thinking.traces) or 1
-    for number, group in enumerate(_split(documents, size)):
+    for number, start in enumerate(range(0, len(documents), size)):
+        group = documents[start : start + size]  # by position alone: a resumed run makes the same requests
         doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
@@ -354,13 +355,6 @@ def _explain_unanswered(missing: Mapping[int, str], done: int, url: object) -> s
         f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MAX_UNANSWERED_SHARE:.0%} "
         f"of them); document {first}, {reason}{MISSING_ANSWER_ADVICE.get(reason.partition(':')[0], '')}"
     )
-
-
-def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
-    """Yields groups of documents by position alone, so that a resumed run makes the same requests as an
-    uninterrupted one."""
-    for start in range(0, len(documents), size):
-        yield documents[start : start + size]
 
 
 def _ask(
