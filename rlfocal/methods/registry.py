@@ -273,7 +273,7 @@ def entries() -> Mapping[str, Entry]:
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
     for module in iter_modules(import_module("rlfocal.methods").__path__):
-        if not module.ispkg and module.name != "variants":  # which needs torch, and registers none
+        if not module.ispkg:
             import_module(f"rlfocal.methods.{module.name}")
     load_trained_methods()
 

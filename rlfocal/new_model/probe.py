@@ -152,13 +152,11 @@ class _Chooser:
         """For each benchmark, the number of asked documents of the draw (0 if too few), and the verdict."""
         judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
-            rows, answers = _read_answers(warehouse, self.probe_id, design)
-            n = count_drawn(design.strata, rows)
-            if n < design.strata.min_draw:
-                judged.append((0, "unclear"))
-                continue
-            is_drawn = np.isin(rows, design.strata.draw(n))
-            judged.append((n, design.judge(rows[is_drawn], answers.take(is_drawn), self.error(design))))
+            rows, answers, is_drawn = _read_answers(warehouse, self.probe_id, design)
+            verdict: Verdict = "unclear"
+            if is_drawn.any():
+                verdict = design.judge(rows[is_drawn], answers.take(is_drawn), self.error(design))
+            judged.append((int(is_drawn.sum()), verdict))
         return judged
 
     def error(self, design: Design) -> float:
@@ -275,8 +273,9 @@ def _read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) 
     return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
 
 
-def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
-    """The positions of the documents that a probe asked, in order, (n,); and the model's answers to them."""
+def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence, Bools]:
+    """The positions of the documents that a probe asked, in order, (n,); the model's answers to them; and
+    which of them are the largest draw that is asked as a whole, (n,), none if that is too small to judge."""
     data = design.dataset
     stored = warehouse.query(
         "SELECT a.task, a.doc_id, p.prediction, p.probs, p.answer, coalesce(p.correct, false) AS correct, "
@@ -292,7 +291,9 @@ def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[
     correct = np.array([row["correct"] for row in each], dtype=np.bool_)
     read = _read_choices if data.kind == "choices" else _read_free_answers
     x, exists, labels, predictions = read(data, rows, each, correct)
-    return rows, TeamEvidence(x, exists, labels, correct, predictions)
+    n = count_drawn(design.strata, rows)
+    is_drawn = np.isin(rows, design.strata.draw(n)) & (n >= design.strata.min_draw)
+    return rows, TeamEvidence(x, exists, labels, correct, predictions), is_drawn
 
 
 def _read_choices(
@@ -334,15 +335,13 @@ def _assess(
     probabilities."""
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
-        rows, answers = _read_answers(warehouse, chooser.probe_id, design)
-        n, data = count_drawn(design.strata, rows), design.dataset
-        if n < design.strata.min_draw:
+        rows, answers, is_drawn = _read_answers(warehouse, chooser.probe_id, design)
+        if not is_drawn.any():
             continue
-        kept = np.isin(rows, design.strata.draw(n))
-        assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
-        paired_answers.append(_pair_answers(data, model, rows, answers))
-        chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
-        drawn.append(tabulate_chances(data, rows, chances))
+        assessments.append(design.assess(rows[is_drawn], answers.take(is_drawn), chooser.error(design)))
+        paired_answers.append(_pair_answers(design.dataset, model, rows, answers))
+        probabilities = design.strata.probabilities(int(is_drawn.sum()))
+        drawn.append(tabulate_chances(design.dataset, rows, np.where(is_drawn, probabilities[rows], np.nan)))
     return assessments, paired_answers, pa.concat_tables(drawn)
 
 

@@ -88,7 +88,7 @@ class PoolAgents(TrainedAgents):
 
         Where one model alone decides, the answer is that model's.
         """
-        if self.is_alone(features):
+        if self._is_alone(features):
             voted = slots.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), slots.open)
         else:
@@ -167,7 +167,7 @@ class PoolAgents(TrainedAgents):
             else self.simple_policies.deciding_policies[self._place(features)]
         )
 
-    def is_alone(self, features: Tensor) -> bool:
+    def _is_alone(self, features: Tensor) -> bool:
         """Whether one model alone decides within the budget in `features` (T, G)."""
         return self.find_fallback(features) in ("best single", "best single per task")
 
@@ -251,7 +251,7 @@ class PoolAgents(TrainedAgents):
         costs = None if costs is None else costs[self.places]
         told = self._read_budget(most if size is None else size, costs)
         about = self.read_question_features(calls, told)
-        if size is None and not self.is_alone(about):
+        if size is None and not self._is_alone(about):
             size = told
         choose = partial(chosen_pool, most=most, size=size, costs=costs)
         pools = self._replace_failed(self.pools(about, choose), calls.down)

@@ -259,12 +259,12 @@ class Fusion(nn.Module):
 
     def logits(self, inputs: PreprocessedObservation) -> Tensor:
         """(B, C) logits, -inf for slots that do not exist."""
-        logits = self.reward_free_logits(inputs)
+        logits = self._reward_free_logits(inputs)
         if self.network is not None:
             logits = logits + self.network(inputs.standard)
         return mask_closed(logits, inputs.open)
 
-    def reward_free_logits(self, inputs: PreprocessedObservation) -> Tensor:
+    def _reward_free_logits(self, inputs: PreprocessedObservation) -> Tensor:
         """(B, C) the part of the logits that does not depend on past rewards: the core's, or a soft vote."""
         if self.core is not None:
             steady: Tensor = self.core(inputs.evidence, inputs.question)
@@ -282,7 +282,7 @@ class Fusion(nn.Module):
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
         observation = torch.cat([outputs, none_yet, question], -1).flatten(0, 1)
         inputs = self.preprocess(observation, is_open.flatten(0, 1))
-        start = self.reward_free_logits(inputs).view(*shape, -1)
+        start = self._reward_free_logits(inputs).view(*shape, -1)
         if self.network is None:
             return lambda t, past_rewards: mask_closed(start[t], is_open[t])
         network, standard = self.network, inputs.standard

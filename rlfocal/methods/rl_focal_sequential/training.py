@@ -194,7 +194,7 @@ class StagedTraining(NamedTuple):
         alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
             return (learned,) * len(rewards)
-        worth = {alone: self.reward_single_model(fold), start: self.reward_start(trials)}
+        worth = {alone: self._reward_single_model(fold), start: self._reward_start(trials)}
         margin, size = needed_margin(self.train_rows), trials.start.size
         base = alone
         if size > 1:
@@ -217,7 +217,7 @@ class StagedTraining(NamedTuple):
         budget = config.budget(len(places))
         return try_starts(rows, self.outputs, np.array(self.order), fold, costs, budget)
 
-    def reward_start(self, trials: StartTrials) -> Floats:
+    def _reward_start(self, trials: StartTrials) -> Floats:
         """(T,) the start's reward on each document, by a fit to other folds."""
         config, size = self.config, trials.start.size
         prices = self.list_costs(range(1, size + 1))[-1] - config.round_penalty * (size - 1)
@@ -225,7 +225,7 @@ class StagedTraining(NamedTuple):
         at = size - 1
         return outcome(trials.right[at], trials.confidence[at], config.worth_of_abstaining) - cost
 
-    def reward_single_model(self, fold: Ints) -> Floats:
+    def _reward_single_model(self, fold: Ints) -> Floats:
         """(T,) the reward of the most accurate model on each document, chosen by other folds (T,)."""
         rows, config = self.train_rows, self.config
         order = rows.rank_models()
