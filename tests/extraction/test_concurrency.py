@@ -125,7 +125,8 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     assert len(trained) == len(set(trained)) == 2
     with open_warehouse(place, read_only=True) as warehouse:
         [(stored, once)] = warehouse.rows(
-            "SELECT count(*), count(DISTINCT run_id) FROM evaluations WHERE task = '*' AND protocol = 'frozen'"
+            "SELECT count(*), count(DISTINCT run_id) FROM evaluations "
+            "WHERE task = '*' AND protocol = 'frozen'"
         )
         assert stored == once == done[0] + done[1]
         runs = [s.message for s in snapshots(warehouse) if "rl_focal_sequential" in str(s.message)]
