@@ -23,6 +23,7 @@ from rlfocal.pool.hub import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, weights_di
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+__all__ = ["BENCHMARKS_FILE", "TASKS_DIR", "WEIGHTS_DIR", "build", "weights_dir"]
 
 IGNORANCE = {"lab-mmlu": 0.5, "lab-bbh": 0.22, "lab-musr": 0.22, "lab-gpqa": 0.4, "lab-gsm8k": 0.12}
 """The share of a task's facts that a model of average talent gets wrong or never sees, by benchmark."""
@@ -47,7 +48,6 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     # Not Qwen2, for which transformers ignores the tokenizer that stands beside the model.
     "Qwen3": {"head_dim": 32},
 }
-__all__ = ["BENCHMARKS_FILE", "TASKS_DIR", "WEIGHTS_DIR", "build", "weights_dir"]
 RECIPE_FILE = "recipe.json"
 FINGERPRINT_QUESTIONS = 2000
 STEPS_PER_REPORT = 20
