@@ -169,8 +169,8 @@ def _find_merged(scratch: duckdb.DuckDBPyConnection, benchmark: str, column: str
         "SELECT count(DISTINCT benchmark), string_agg(DISTINCT benchmark, ', ' ORDER BY benchmark) FROM typed"
     ).fetchall()
     reason = (
-        f"--benchmark {benchmark} would merge the {n} benchmarks of column {column!r} ({names:.80}); leave it "
-        f"out, or say what the column is: --columns {column}=task or {column}=none"
+        f"--benchmark {benchmark} would merge the {n} benchmarks of column {column!r} ({names:.80}); leave "
+        f"it out, or say what the column is: --columns {column}=task or {column}=none"
     )
     return [(0, reason)] if n > 1 else []
 
