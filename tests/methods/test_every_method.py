@@ -138,3 +138,25 @@ def test_what_learns_from_every_label_runs_online_only(name: str) -> None:
     with pytest.raises(InputError, match="needs --protocol online"):
         check_methods([name], choices())
     check_methods([name], choices(), "online")
+
+
+@pytest.mark.parametrize("name", ["rl_focal", "rl_focal_start", "gated_log_linear"])
+def test_a_choice_that_no_question_of_train_has_is_answered(name: str) -> None:
+    """Answers to other documents of the same batch stay as they are."""
+    data, policy = fitted_once(name, "choices")
+    test, n = data.test.hide_labels(), data.probs.shape[2]
+    probs = np.pad(test.probs, ((0, 0), (0, 0), (0, 2)))
+    probs[::2] = 0.01
+    probs[::2, :, n] = 1 - 0.01 * (n + 1)
+    logprobs = np.log(probs, where=probs > 0, out=np.full(probs.shape, -np.inf))
+    is_wide = np.arange(len(test)) % 2 == 0
+    wide = replace(
+        test,
+        probs=probs,
+        logprobs=logprobs,
+        n_choices=np.where(is_wide, n + 2, test.n_choices),
+        predictions=probs.argmax(axis=2),
+    )
+    answered = decide(policy, wide).predictions
+    assert (answered[is_wide] == n).all()
+    assert np.array_equal(answered[~is_wide], decide(policy, test).predictions[~is_wide])

@@ -65,7 +65,8 @@ class PoolAgents(TrainedAgents):
 
     @property
     def most_choices(self) -> float:
-        return self.sizes.slots
+        # Only a network's weights have slots of their own; without one, the core reads further choices, too.
+        return np.inf if self.networks.fusion.network is None else self.sizes.slots
 
     @property
     def places(self) -> Ints:
@@ -78,9 +79,12 @@ class PoolAgents(TrainedAgents):
 
     def read_slots(self, documents: Dataset, pools: Singles) -> Slots:
         """The slots that Fusion sees if the models of the pools (T, N), one per document, are asked."""
-        probs, n_choices = slot_inputs(self.reorder(documents), self.sizes.slots)
+        n_slots = self.sizes.slots
+        if self.kind == "choices":
+            n_slots = int(min(max(documents.n_choices.max(initial=0), n_slots), self.most_choices))
+        probs, n_choices = slot_inputs(self.reorder(documents), n_slots)
         asked = torch.from_numpy(pools[:, self.places])
-        return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
+        return build_slots(probs, n_choices, asked, self.kind, n_slots)
 
     @torch.no_grad()
     def fuse(self, slots: Slots, features: Tensor) -> FusionOutput:
@@ -92,7 +96,7 @@ class PoolAgents(TrainedAgents):
             voted = slots.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), slots.open)
         else:
-            core = self.core(features)
+            core = self.core(features, slots.open.shape[-1])
             if core is None or core is self.networks.fusion.core:
                 past = self.memory.past_rewards.expand(len(features), -1)
                 given = torch.cat([slots.distributions.flatten(1), past, features], -1)
@@ -108,19 +112,20 @@ class PoolAgents(TrainedAgents):
         answers = Answers(answered.numpy().astype(np.int64), chance.numpy().astype(np.float64))
         return FusionOutput(answers, answer, chances)
 
-    def core(self, features: Tensor) -> LogLinearCore | None:
-        """The log-linear core that fuses within the budget in `features` (T, G); None without a core."""
+    def core(self, features: Tensor, n_slots: int) -> LogLinearCore | None:
+        """The log-linear core that fuses `n_slots` slots within the budget in `features` (T, G); None without
+        a core."""
         own = self.networks.fusion.core
         chosen = (
             None
             if self.simple_policies is None
             else self.simple_policies.fusion(self.find_fallback(features), self._place(features))
         )
-        if own is None or chosen is None:
-            return own
-        core = LogLinearCore(self.sizes, self.kind)
-        core.load_state_dict(own.state_dict() | chosen)
-        return core
+        core = own
+        if own is not None and chosen is not None:
+            core = LogLinearCore(self.sizes, self.kind)
+            core.load_state_dict(own.state_dict() | chosen)
+        return core if core is None or n_slots == self.sizes.slots else core.widen(n_slots)
 
     @property
     def deciding_policies(self) -> tuple[PolicyName, ...]:
@@ -242,7 +247,7 @@ class PoolAgents(TrainedAgents):
         With `size`, the `size` models with the likeliest branches are asked. Else the `most` likeliest are,
         if `most` is a budget that the agents know, or less than the Decider would ask. Otherwise the
         Decider's likeliest pool is. With `costs`, the likeliest models are asked as long as `most` pays for
-        them, within the budget in models that it allows. Choices beyond those in train are never answered.
+        them, within the budget in models that it allows.
         """
         # Pools of a size are the Decider's, whether it is what decides or not.
         if size is not None and self.simple_policies is not None:
@@ -268,7 +273,7 @@ class PoolAgents(TrainedAgents):
         rows, slots = np.nonzero(slot_of >= 0)
         distribution = np.zeros((len(calls), max(int(slot_of.max(initial=0)) + 1, self.sizes.slots)))
         distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
-        core = self.core(about)
+        core = self.core(about, heard.open.shape[-1])
         if core is None:
             return FusionAttribution(answered.slots, distribution, None)
         with torch.no_grad():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.learning.networks import Linear, mask_closed, mlp
@@ -167,6 +168,20 @@ class LogLinearCore(nn.Module):
             self.mean.copy_(centred.mean(0))
             spread = centred.std(0, correction=0)
             self.scale.copy_(torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0))
+
+    def widen(self, n_slots: int) -> LogLinearCore:
+        """The core for `n_slots` choices; of those that train lacked, it reads the shared evidence alone."""
+        n, c = self.mean.shape[1:]
+        more = n_slots - c
+        wide = LogLinearCore(Sizes(n, n_slots, 0, 0, len(self.weight)), self.kind)
+        state = self.state_dict() | {
+            "slots": pad(self.slots.view(n, c, c), (0, more, 0, more)).flatten(0, 1),
+            "bias": pad(self.bias, (0, more)),
+            "mean": pad(self.mean, (0, more)),
+            "scale": pad(self.scale, (0, more)),
+        }
+        wide.load_state_dict(state)
+        return wide
 
     def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
         """The evidence of outputs (M, N, C), 0 for models that were not asked; `is_open` (M, C)."""
