@@ -146,7 +146,11 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         SmallPoolTable((("bbh", 3), ("gsm8k", 6), ("mmlu", 5))),
     ],
     "studies": [
-        *(StudyTable(study, "bbh", seeds=2) for study in ("size-penalty", "discount")),
+        # With the fallback, a simpler policy decides at every value of these settings.
+        *(
+            StudyTable(study, "bbh", seeds=2, settings=("has_floor=false",))
+            for study in ("size-penalty", "discount")
+        ),
         StudyTable("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
         *(StudyTable(study, "bbh", seeds=2) for study in ("success", "switch")),
     ],
