@@ -304,10 +304,11 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
     """
     # The service's client takes a second to import.
     from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS, ChatOptions
+    from rlfocal.extraction.engines.options import options_of
 
     if model.price_input is None or model.price_output is None:
         return 0.0
-    options = ChatOptions(**model.engine_args.get("chat", {}))
+    options = options_of(model, "chat", ChatOptions)
     of_choice = MAX_DECORATION_TOKENS if options.top_logprobs else options.samples * options.max_tokens
     prompts = sum(work.prompt_tokens for work in workloads)
     answers = sum(work.decode_tokens or work.documents * of_choice for work in workloads)

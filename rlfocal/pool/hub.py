@@ -134,8 +134,11 @@ def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path 
     """A file of the model's directory, or of its hub repository, downloaded if needed; None if it does not
     exist.
 
-    With `local_only`, it is also None if the hub's cache lacks it. Raises InputError if the hub refuses it.
+    With `local_only`, it is also None if the hub's cache lacks it. A model that only a service runs has no
+    files. Raises InputError if the hub refuses the file.
     """
+    if model.is_closed:
+        return None
     folder = local_weights(model)
     if folder is not None:
         return folder / name if (folder / name).is_file() else None

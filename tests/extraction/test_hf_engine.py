@@ -16,10 +16,11 @@ from transformers.generation.logits_process import TopPLogitsWarper
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, SamplingSettings
+from rlfocal.extraction.engines import hf
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool.specs import Benchmark
+from rlfocal.pool.specs import Benchmark, ModelSpec
 
 SAMPLING = SamplingSettings(passes=4, temperature=0.6, top_p=0.95, max_tokens=12, stop=("dog", "\n"), seed=0)
 CHOICE_TASKS = ["tiny_choices", "tiny_spaces"]
@@ -92,6 +93,12 @@ def test_scores_are_log_probabilities_of_the_next_token() -> None:
         expected = [float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))]
         np.testing.assert_allclose(score.token_logprobs, expected, atol=1e-5)
         assert score.n_prompt_tokens == start
+
+
+def test_an_option_that_the_engine_does_not_know_is_refused_before_weights_are_read() -> None:
+    spec = ModelSpec(model="m", hf_repo="/nowhere", params_b=1, engine_args={"hf": {"batch_token": 9}})
+    with pytest.raises(InputError, match=r"engine_args\.hf takes batch_tokens"):
+        hf.load(spec, Path("/nowhere"), threads=1)
 
 
 def test_empty_prompt_starts_from_the_end_of_text_token() -> None:

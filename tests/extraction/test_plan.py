@@ -203,6 +203,10 @@ def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:
     assert dollars(choices, engine_args=sampled) == pytest.approx(prompts + 50 * 40 * 10 / 1e6)
     assert dollars(answers) == pytest.approx(prompts + 50 * 10 * 30 * 10 / 1e6)
     assert dollars(choices, price_input=None) == 0
+    digits = sized(documents=50, choices=4, choice_tokens=1, prompt_digits=6)
+    assert dollars(digits) == dollars(choices)  # no tokenizer of the service's is here to split them
+    with pytest.raises(InputError, match=r"engine_args\.chat takes .*samples"):
+        dollars(choices, engine_args={"chat": {"sample": 8}})
 
 
 def test_weights_of_another_shape_are_refused() -> None:

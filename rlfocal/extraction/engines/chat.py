@@ -35,9 +35,10 @@ from rlfocal.extraction.engines.chat_answers import (
     logprobs_from_tokens,
     names_of,
 )
+from rlfocal.extraction.engines.options import options_of
 from rlfocal.extraction.engines.payments import Bill, Payments
 from rlfocal.extraction.engines.server_responses import read
-from rlfocal.extraction.engines.service import BUSY_SECONDS, Content, Service, address_of, options_of
+from rlfocal.extraction.engines.service import BUSY_SECONDS, Content, Service, address_of
 from rlfocal.extraction.recording import log
 from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec

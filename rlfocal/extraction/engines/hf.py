@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import groupby
 from logging import getLogger
@@ -19,6 +20,7 @@ from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
+from rlfocal.extraction.engines.options import options_of
 from rlfocal.extraction.engines.prefill import (
     FLOAT_BYTES,
     MIN_PREAMBLE_TOKENS,
@@ -65,6 +67,16 @@ NOT_FINITE_MESSAGE = (
     "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
     "bfloat16 or float32)"
 )
+
+
+@dataclass(frozen=True)
+class HFOptions:
+    """The options of transformers' engine: `engine_args: {hf: ...}` in a model's entry."""
+
+    batch_tokens: int = BATCH_TOKENS
+    logit_mib: int | None = None
+    """The memory for logits at once, in MiB; None: a quarter of the free memory, up to a GiB."""
+    shard: int = 128
 
 
 class HFEngine(TokenEngine):
@@ -317,6 +329,7 @@ class HFEngine(TokenEngine):
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     """Loads a model from a local folder, or from the hub at its revision. On a CPU, the dtype `auto` is
     float32."""
+    engine_options = options_of(spec, "hf", HFOptions)
     torch.set_num_threads(threads)
     source = spec.hf_repo if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
@@ -345,7 +358,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
             truncation=spec.truncation,
             template_args=spec.template_args,
             head_dtype=spec.head_dtype,
-            **spec.engine_args.get("hf", {}),
+            **asdict(engine_options),
         )
 
 

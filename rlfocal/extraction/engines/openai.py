@@ -23,6 +23,7 @@ from rlfocal.extraction.engine import (
     UnansweredError,
     empty_sample,
 )
+from rlfocal.extraction.engines.options import options_of
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.server_responses import end_of, read, why_unanswered
 from rlfocal.extraction.engines.service import (
@@ -32,7 +33,6 @@ from rlfocal.extraction.engines.service import (
     Service,
     address_of,
     bill_nothing,
-    options_of,
 )
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of

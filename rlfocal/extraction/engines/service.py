@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from rlfocal.base.errors import InputError, RunError, describe_error
+from rlfocal.base.errors import RunError, describe_error
 from rlfocal.extraction.engine import HopelessError, UnansweredError
 from rlfocal.extraction.engines.server_responses import PassingError, good_answer, is_cached
 from rlfocal.pool.specs import ModelSpec
@@ -44,7 +44,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 Bill = TypeVar("Bill")
-Options = TypeVar("Options")
 Content = dict[str, Any]
 _deadline = local()  # requests are sent and read in the thread that asks
 
@@ -218,16 +217,6 @@ def address_of(spec: ModelSpec, backend: str, example: str) -> str:
         f"model {spec.model!r}: the backend {backend} needs the server's address; set `base_url` in the "
         f"model's entry or OPENAI_BASE_URL, such as {example}"
     )
-
-
-def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
-    """The engine's options, from `engine_args: {backend: ...}` of a model's entry. Raises InputError for an
-    option that the engine does not know."""
-    try:
-        return kind(**spec.engine_args.get(backend, {}))
-    except TypeError as error:
-        names = ", ".join(vars(kind)["__dataclass_fields__"])
-        raise InputError(f"model {spec.model!r}: engine_args.{backend} takes {names} ({error})") from None
 
 
 def _is_certificate(error: BaseException) -> bool:
