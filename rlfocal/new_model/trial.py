@@ -23,8 +23,6 @@ from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 
-CONTEXT_FIELDS = ("n_positions", "max_position_embeddings", "n_ctx")
-
 
 def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     """The entry, with its revision pinned to the hub's current commit.
@@ -40,21 +38,10 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     tokenizer_for(backend, pinned)
     config = read_config(pinned)
     config |= config.get("text_config") or {}
-    _check_context(spec, config)
     if backend == "vllm":
         _check_split(spec, config)
         _check_gpus(spec)
     return pinned
-
-
-def _check_context(spec: ModelSpec, config: dict[str, Any]) -> None:
-    own = next((config[name] for name in CONTEXT_FIELDS if isinstance(config.get(name), int)), None)
-    is_stretched = config.get("rope_scaling") is not None  # its length may be that before stretching
-    if spec.context_length and own and not is_stretched and spec.context_length > own:
-        raise InputError(
-            f"model {spec.model!r}: context_length {spec.context_length:,} is beyond the {own:,} tokens of "
-            f"its config.json; give at most {own:,}, or leave it out"
-        )
 
 
 def _check_split(spec: ModelSpec, config: dict[str, Any]) -> None:

@@ -121,6 +121,8 @@ def entry(folder: Path, **given: Any) -> ModelSpec:
 
 PLAIN = '{"model_type": "llama", "max_position_embeddings": 256, "num_attention_heads": 6}'
 STRETCHED = '{"model_type": "llama", "max_position_embeddings": 256, "rope_scaling": {"factor": 4}}'
+YARN = '{"model_type": "llama", "max_position_embeddings": 256, "rope_parameters": {"rope_type": "yarn"}}'
+UNSTRETCHED = YARN.replace("yarn", "default")
 NESTED = '{"model_type": "gemma3", "text_config": {"max_position_embeddings": 128}}'
 
 
@@ -133,6 +135,8 @@ NESTED = '{"model_type": "gemma3", "text_config": {"max_position_embeddings": 12
         (PLAIN, {"tensor_parallel": 4}, "hf", None),
         (PLAIN, {"tensor_parallel": 2}, "vllm", None),
         (STRETCHED, {"context_length": 1024}, "hf", None),
+        (YARN, {"context_length": 1024}, "hf", None),
+        (UNSTRETCHED, {"context_length": 1024}, "hf", "at most 256"),
         (NESTED, {"context_length": 129}, "hf", "beyond the 128"),
         (PLAIN, {"hf_repo": "/nowhere"}, "hf", "does not exist"),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from time import perf_counter
-from typing import get_args
+from typing import Any, get_args
 
 from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.tokenizers import Tokenization, check_tokenizer
+from rlfocal.extraction.engines.tokens import CONTEXT_FIELDS
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.pool.hub import (
     UNSUPPORTED_QUANTISATIONS,
@@ -63,14 +65,36 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
 
 
 def check_weights_for(backend: str, model: ModelSpec) -> None:
-    """Raises InputError if the backend cannot read the model's weights, on disk or in the hub's cache."""
-    method = quantisation(read_config(model)).method
+    """Raises InputError if the backend cannot read the model's weights, on disk or in the hub's cache, or if
+    `context_length` is beyond the model's."""
+    config = read_config(model)
+    method = quantisation(config).method
     if backend == "vllm" and method in UNSUPPORTED_QUANTISATIONS:
         raise InputError(
             f"model {model.model!r}: its weights are quantised by {method}, which vLLM does not load; use "
             "--backend hf, or a checkpoint in awq, gptq, fp8 or compressed-tensors"
         )
+    if backend in ("hf", "vllm"):  # a server may have stretched the context
+        _check_context(model, config | (config.get("text_config") or {}))
     local_adapter(model)
+
+
+def _check_context(model: ModelSpec, config: Mapping[str, Any]) -> None:
+    own = next((config[name] for name in CONTEXT_FIELDS if isinstance(config.get(name), int)), None)
+    if model.context_length and own and not _is_stretched(config) and model.context_length > own:
+        raise InputError(
+            f"model {model.model!r}: context_length {model.context_length:,} is beyond the {own:,} tokens of "
+            f"its config.json; give at most {own:,}, or leave it out"
+        )
+
+
+def _is_stretched(config: Mapping[str, Any]) -> bool:
+    """Whether a model's positions are stretched, so that its length may be that before stretching."""
+    rope = config.get("rope_parameters") or {}  # of all layers, or by their type
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    return config.get("rope_scaling") is not None or any(
+        part.get("rope_type", "default") != "default" for part in parts
+    )
 
 
 def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:

@@ -11,6 +11,8 @@ from jinja2 import TemplateError
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, SamplingSettings, empty_scores
 
+CONTEXT_FIELDS = ("n_positions", "max_position_embeddings", "n_ctx")
+"""The fields of a config.json that may have a model's context length, in order of precedence."""
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED_LENGTH = 10**15  # tokenizers give something far beyond this for "no limit"
 
@@ -193,7 +195,7 @@ def common_length(prompts: Sequence[Tokens]) -> int:
 def max_length(config: Any, tokenizer: Any) -> int:
     """The context length of a model in tokens: by its configuration, else by its tokenizer."""
     text_config = getattr(config, "text_config", None) or config
-    for name in ("n_positions", "max_position_embeddings", "n_ctx"):
+    for name in CONTEXT_FIELDS:
         if (length := getattr(text_config, name, None)) is not None:
             return int(length)
     length = getattr(tokenizer, "model_max_length", None)
