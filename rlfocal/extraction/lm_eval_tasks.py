@@ -65,7 +65,7 @@ def load_task(
         with _stay_offline_without_hub(hub_dataset(config) if datasets is None else None):
             [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
     except Exception as error:
-        raise _explain(error, name, config, benchmark, datasets) from error
+        raise _explain(error, name, {**config, **changed}, benchmark, datasets) from error
     task.set_fewshot_seed(FEWSHOT_SEED)
     return task
 
@@ -335,11 +335,26 @@ def _explain(
     dataset = hub_dataset(config)
     if dataset is not None and (failure := dataset_failure(error, dataset, benchmark, datasets)):
         return failure
-    why = f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {to_one_line(error)}"
+    why = f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {_name_cause(error, config)}"
+    if benchmark.include_path is not None:
+        why += f"; mend the task's YAML in {benchmark.include_path}"
     data_files = (config.get("dataset_kwargs") or {}).get("data_files")
     if isinstance(error, FileNotFoundError) and _has_relative(data_files):
         why += f"; `data_files` count from {Path.cwd()}, where you are: write whole paths"
     return RunError(why) if benchmark.include_path is None else InputError(why)
+
+
+def _name_cause(error: Exception, config: dict[str, Any]) -> str:
+    """What a task lacks, by the error that it was not loaded with."""
+    if isinstance(error, KeyError):
+        for key, split in config.items():
+            if key.endswith("_split") and error.args == (split,):
+                return f"its data have no split {split!r}, which {key} names"
+    if isinstance(error, StopIteration):
+        return "its data have no documents"
+    if isinstance(error, LookupError):  # its words alone say nothing
+        return f"{type(error).__name__} ({to_one_line(error)}) where its documents are read"
+    return to_one_line(error)
 
 
 def _has_relative(files: Any) -> bool:

@@ -27,6 +27,8 @@ from rlfocal.pool.specs import Benchmark, ThinkingSpec
 from warehouse.comparison import Rule, is_number
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
+NO_LABEL = -1
+"""The label of a document none of whose choices is right."""
 GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMITS}
 
 
@@ -196,7 +198,13 @@ def _build_documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Docum
         if benchmark.kind == "choices"
         else partial(_make_answer_document, rule=Rule(benchmark.comparison))
     )
-    built = (document(task, group, where) for group in _group_by_document(task.instances))
+    built = [document(task, group, where) for group in _group_by_document(task.instances)]
+    if built and all(d.label == NO_LABEL for d in built):
+        raise InputError(
+            f"{where}: no document's target names one of its choices (the first is {built[0].gold!r:.80}), "
+            f"so every answer would be wrong; split {task.config.test_split!r} may hide its labels: name "
+            "another as test_split in the task's YAML"
+        )
     return tuple(map(_add_messages, built)) if benchmark.chat_template else tuple(built)
 
 
@@ -230,9 +238,9 @@ def _make_choice_document(task: Any, group: Sequence[Any], where: str) -> Docume
             f"{where} has one prompt per choice or several correct choices; neither is supported"
         )
     if isinstance(target, str):
-        label = choices.index(target) if target in choices else -1
+        label = choices.index(target) if target in choices else NO_LABEL
     else:
-        label = target if 0 <= target < len(choices) else -1
+        label = target if 0 <= target < len(choices) else NO_LABEL
     return Document(
         doc_id=group[0].doc_id,
         doc_hash=_hash_doc(doc),

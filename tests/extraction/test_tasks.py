@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,45 @@ def test_wrong_benchmarks_are_refused_with_the_fix(tasks: Path, tmp_path: Path) 
     ]:
         with pytest.raises(kind, match=noun):
             load_tasks([benchmark])
+
+
+def test_documents_whose_labels_are_hidden_are_refused(tmp_path: Path) -> None:
+    """Each answer to them would be wrong. A document without a right choice, among others, may be meant."""
+    choices, _ = tiny_benchmarks(write_tasks(tmp_path))
+    file = tmp_path / "choices.jsonl"
+    hidden = [re.sub(r'"label": \d', '"label": -1', line) for line in file.read_text().splitlines()]
+    labelled = file.read_text().splitlines()
+    file.write_text("\n".join(hidden))
+    with pytest.raises(InputError, match="'test' may hide its labels"):
+        load_tasks([choices])
+    file.write_text("\n".join([*hidden[:-1], labelled[-1]]))
+    assert {document.label for document in load_tasks([choices])[0].documents} == {-1, 1}
+
+
+def test_a_task_without_data_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    choices, _ = tiny_benchmarks(write_tasks(tmp_path))
+    file = tmp_path / "tiny_choices.yaml"
+    file.write_text(file.read_text().replace("test_split: test", "test_split: dev"))
+    with pytest.raises(InputError, match="no split 'dev', which test_split names"):
+        load_tasks([choices])
+    (tmp_path / "choices.jsonl").write_text("")
+    with pytest.raises(InputError, match=f"no documents; mend the task's YAML in {tmp_path}"):
+        load_tasks([choices])
+
+
+def test_a_context_beyond_the_models_own_is_refused_before_an_engine_starts(
+    tasks: Path, tmp_path: Path
+) -> None:
+    """transformers' engine would ignore it, so that a plan would promise prompts that do not fit."""
+    folder = save_model(tmp_path / "llama", "llama")
+    [plain, _] = load_tasks([tiny_benchmarks(tasks)[0]])
+
+    def plan(context: int) -> missing.MissingWork:
+        spec = ModelSpec(model="m", hf_repo=str(folder), params_b=1, context_length=context)
+        return find_missing([spec], [plain], "hf", {})[0]
+
+    assert plan(96).jobs
+    assert "at most 96" in str(plan(97).reason)
 
 
 def test_data_files_count_from_the_working_directory_which_is_said(
