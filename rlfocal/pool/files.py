@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 
 from rlfocal.base.atomic import replace_path, write_file
 from rlfocal.base.errors import InputError, unknown_name, without_secrets
-from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
+from rlfocal.pool.reading import read_text, read_yaml, with_entry, with_values, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
@@ -140,11 +140,13 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
         )
     _check(PoolSpec, {**dict(read), "models": (*before, entry)}, source)
     wrong = f"the entry of {source} cannot be written into {target} as it stands; add it there by hand"
-    text = read_text(source)
-    for key, given in read_yaml(source).items():
-        if key in ("hf_repo", "adapter") and given != getattr(entry, key):  # it may lie elsewhere
-            text = text.replace(given, str(getattr(entry, key)))
+    moved = {
+        key: str(getattr(entry, key))
+        for key, given in read_yaml(source).items()
+        if key in ("hf_repo", "adapter") and given != getattr(entry, key)  # it may lie elsewhere
+    }
     with _explain(wrong):
+        text = with_values(read_text(source), moved)
         added = with_entry(_read_raw(path), text)
     _replace(target, added, (*before, entry), wrong)
     if target != path:
@@ -282,13 +284,19 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        problems = [_describe_problem(kind, problem) for problem in error.errors()]
+        problems = [_describe_problem(kind, problem) for problem in _leave_out_echoes(error.errors())]
         more = (
             [f"and {len(problems) - MAX_PROBLEMS_SHOWN} more"] if len(problems) > MAX_PROBLEMS_SHOWN else []
         )
         raise InputError(
             without_secrets(f"{path}: " + "; ".join(problems[:MAX_PROBLEMS_SHOWN] + more))
         ) from error
+
+
+def _leave_out_echoes(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """The problems without the lists that are only too short because of the problems of their items."""
+    inner = {problem["loc"][:n] for problem in problems for n in range(len(problem["loc"]))}
+    return [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
 
 
 def _describe_problem(kind: type[Value], problem: ErrorDetails) -> str:

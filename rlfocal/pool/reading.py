@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -114,6 +115,20 @@ def with_entry(pool: str, entry: str) -> str:
     newline = "\r\n" if "\r\n" in pool else "\n"
     end = _find_eol(pool, last)
     return pool[:end] + newline + added.replace("\n", newline) + pool[end:]
+
+
+def with_values(entry: str, values: Mapping[str, str]) -> str:
+    """An entry's text with other values of some of its keys, in the quotes that are there. Comments stay.
+
+    >>> with_values("model: a  # in .\nhf_repo: .\n", {"hf_repo": "/models/a"})
+    'model: a  # in .\nhf_repo: /models/a\n'
+    """
+    pairs = YAML().compose(entry).value
+    for key, value in sorted(pairs, key=lambda pair: pair[1].start_mark.index, reverse=True):
+        if key.value in values:
+            start, end = value.start_mark.index, value.end_mark.index
+            entry = entry[:start] + entry[start:end].replace(value.value, values[key.value]) + entry[end:]
+    return entry
 
 
 def without_entry(pool: str, model: str) -> str:

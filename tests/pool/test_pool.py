@@ -97,6 +97,16 @@ models:
 """
 
 
+def test_a_wrong_entry_is_the_only_problem_that_is_named(pool_file: Path) -> None:
+    pool_file.write_text(HERE.replace("params_b: 1", "params_b: large"))
+    with pytest.raises(InputError) as caught:
+        load_pool(str(pool_file))
+    assert str(caught.value).count("(got ") == 1
+    pool_file.write_text(HERE.partition("models:")[0] + "models: []")
+    with pytest.raises(InputError, match="at least 1"):
+        load_pool(str(pool_file))
+
+
 def test_directories_are_those_beside_the_file_wherever_a_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,12 +140,13 @@ def test_what_may_be_a_hub_id_or_a_directory_must_be_written_as_one(
     assert (local_weights(model), local_adapter(model)) == (None, None)  # whatever lies here
 
 
-def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["./mine", ".", "'./mine'"])
+def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_path: Path, folder: str) -> None:
     (tmp_path / "entries").mkdir()
     entry = tmp_path / "entries" / "entry.yaml"
-    entry.write_text("model: c  # ./mine\nhf_repo: ./mine\nparams_b: 3\n")
+    entry.write_text(f"model: c  # ./mine\nhf_repo: {folder}\nparams_b: 3.5\n")
     added = load_entry(entry)
-    assert added.hf_repo == str(tmp_path / "entries" / "mine")
+    assert added.hf_repo == str((tmp_path / "entries" / folder.strip("'")).resolve())
     add_to_pool(str(pool_file), added, entry)
     assert load_pool(str(pool_file)).models[-1] == added
 
