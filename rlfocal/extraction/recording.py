@@ -32,6 +32,7 @@ LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
 """The least share of documents with tied choices that a message mentions."""
 EXTRACT_AGAIN = "Its logits were rounded: extract it again without `head_dtype: model`."
+SAME_CHOICES = "Nothing was rounded: these choices are the same text, or the model cannot tell them apart."
 SCORE_AGAIN = "Its scores were rounded: have them served, or exported, as float32."
 _LOGGER = logging.getLogger("rlfocal.extraction")
 _LOGGER.addHandler(logging.NullHandler())  # or Python prints errors on stderr where nobody asked for a log
@@ -196,15 +197,16 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
     all benchmarks."""
     rows = warehouse.rows(
         "SELECT model, benchmark, sum(n_ties) / nullif(sum(n_docs - coalesce(n_unanswered, 0)), 0) AS ties, "
-        "bool_and(coalesce(backend IN ('hf', 'vllm'), false)) FROM extractions "
-        "WHERE fault IS NULL AND n_ties IS NOT NULL AND ($1 IS NULL OR benchmark = $1) "
+        "bool_and(coalesce(backend IN ('hf', 'vllm'), false)), "
+        "bool_and(coalesce('float32' IN (settings->>'dtype', settings->>'head_dtype'), false)) "
+        "FROM extractions WHERE fault IS NULL AND n_ties IS NOT NULL AND ($1 IS NULL OR benchmark = $1) "
         "GROUP BY ALL HAVING ties >= $2 ORDER BY ALL",
         [benchmark, MANY_TIES],
     )
     return [
         f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the answered documents, and "
-        "the first counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
-        for model, of, ties, is_own in rows
+        "the first counts. " + (SAME_CHOICES if is_exact else EXTRACT_AGAIN if is_own else SCORE_AGAIN)
+        for model, of, ties, is_own, is_exact in rows
     ]
 
 

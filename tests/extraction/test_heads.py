@@ -22,6 +22,7 @@ from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.prefill import token_scores
 from rlfocal.extraction.partition import Job, fingerprint
+from rlfocal.extraction.recording import tied_models
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments
@@ -184,6 +185,25 @@ def test_ties_of_real_logits_are_named(shared: Path, tmp_path: Path) -> None:
         assert f"tie on {percent(ties, 1)} % of the answered documents" in (
             note_ties(warehouse, "mmlu") or ""
         )
+
+
+class RoundedEngine(LogitEngine):
+    """An engine whose logits are computed in bfloat16."""
+
+    def settings(self) -> dict[str, object]:
+        return {"dtype": "bfloat16", "head_dtype": "bfloat16"}
+
+
+def test_nobody_is_told_to_extract_again_what_was_not_rounded(tmp_path: Path) -> None:
+    asked = (Document(0, "d", "q", 0, "A", ("A",) * 4, "q", ("A",) * 4),)
+    job = Job(TaskDocuments("b", "t", "1", asked, ("test",), None, 1, "d"), "f")
+    for name, engine in (("exact", LogitEngine), ("rounded", RoundedEngine)):
+        model = ModelSpec(model=name, hf_repo="/m", params_b=1)
+        extract(tmp_path, engine(torch.zeros(1, 4)), job, model=model)
+    with open_warehouse(tmp_path) as warehouse:
+        exact, rounded = tied_models(warehouse)
+    assert "extract it again" not in exact
+    assert "extract it again" in rounded
 
 
 @pytest.mark.slow
