@@ -12,6 +12,7 @@ import duckdb
 
 from warehouse.connecting import CATALOG_NAME, MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
+from warehouse.limits import writing_to
 from warehouse.locations import Location, locate, may_exist
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA_FILES, document, schema_digest, schema_script, script
@@ -54,7 +55,7 @@ def open_warehouse(
     half the CPU time for short queries, which counts where processes share the cores.
 
     Raises InputError for a missing warehouse or something else at the location, for an unknown snapshot, and
-    for a schema that cannot be read.
+    for a schema that cannot be read, and DiskFullError if there is no room for a new one.
     """
     place = locate(location)
     read_only = read_only or snapshot is not None
@@ -64,7 +65,8 @@ def open_warehouse(
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
         version, digest = _read_schema(connection, place)
         if not read_only and _is_upgraded(version, digest):
-            version, digest = _upgrade(connection, place)
+            with writing_to(place.folder):
+                version, digest = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION or digest not in (None, schema_digest()):
             _define_schema(connection)
