@@ -30,18 +30,28 @@ SERVER_ENVIRONMENT = {
     "PREFECT__SERVER_FINAL": "1",
 }
 SECONDS_TO_END = 2.0
+UNREACHABLE = "Failed to reach API"
+"""What Prefect's RuntimeError begins with if a server does not answer."""
 
 
 @contextmanager
 def prefect_server() -> Iterator[None]:
     """Gives the flows in a block a server: the one that PREFECT_API_URL names, else a temporary one.
 
-    Raises RunError if the temporary server does not start.
+    Raises RunError if the named server cannot be reached, or the temporary one does not start.
     """
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    if PREFECT_API_URL.value():
-        yield
+    if named := PREFECT_API_URL.value():
+        try:
+            yield
+        except RuntimeError as error:
+            if not str(error).startswith(UNREACHABLE):
+                raise
+            raise RunError(
+                f"the Prefect server at PREFECT_API_URL={named} cannot be reached; start it (`prefect server "
+                "start`), or unset PREFECT_API_URL to run without it"
+            ) from error
     else:
         with temporary_settings({PREFECT_API_URL: _start_temporary().api_url}):
             yield

@@ -15,10 +15,12 @@ import pytest
 import yaml
 from support.night import ROOT
 from support.prefect_pool import asked_for, write_pool
+from support.servers import free_port
 from support.tiny_models import write_tasks
 
 from flows import RegenerationRequest
 from flows.summaries import Summary, find_summary, keep_summary
+from flows.support.server import prefect_server
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.report import write_report
 from warehouse import open_warehouse
@@ -242,3 +244,32 @@ def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
         assert f"def {function}(" in (ROOT / file).read_text()
         assert deployment["tags"] == [RUN_TAG]
         assert deployment["work_pool"]["job_variables"]["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"
+
+
+def test_a_server_that_cannot_be_reached_is_named_with_the_fix() -> None:
+    from prefect import flow
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    address = f"http://127.0.0.1:{free_port()}/api"
+
+    @flow
+    def nothing() -> None:
+        """A flow that Prefect records before it runs."""
+
+    with (
+        temporary_settings({PREFECT_API_URL: address}),
+        pytest.raises(RunError, match=f"{address} cannot be reached; start it"),
+        prefect_server(),
+    ):
+        nothing()
+
+
+def test_an_error_of_a_flow_passes_its_server() -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}),
+        pytest.raises(RuntimeError, match="its own"),
+        prefect_server(),
+    ):
+        raise RuntimeError("its own")
