@@ -274,7 +274,8 @@ def check_warehouse(
     yield from _report_faults(place, integrity)
     for model, n, why in misread:
         what = f"{count_noun(n, 'partition')} of {model} may be of misread prompts: {why}"
-        yield DoctorCheck("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
+        again = f"rlfocal extract --pool POOL --models {model} asks for them again"
+        yield DoctorCheck("tokenizer", "fault", what, again)
     yield from (DoctorCheck("ties", "note", sentence) for sentence in tied)
     yield from _report_leftovers(place, fix=fix)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from rlfocal import extract
 from rlfocal.base.errors import describe_error
+from rlfocal.cli.app import app
 from rlfocal.extraction.engines import tokenizers
 from rlfocal.extraction.engines.tokenizers import (
     CHECK_TEXTS,
@@ -226,4 +228,7 @@ def test_a_renamed_class_gives_the_same_rows_and_old_ones_are_named(tmp_path: Pa
         assert (model, n) == ("copy", len(load_pool("lab").benchmarks[0].tasks))
         assert "LlamaTokenizer" in why
     found = [finding for finding in check_warehouse(locate(tmp_path / "w")) if finding.check == "tokenizer"]
-    assert [finding.fix for finding in found] == ["rlfocal extract --model copy asks for them again"]
+    [fix] = [str(finding.fix) for finding in found]
+    words = fix.removesuffix(" asks for them again").replace("POOL", str(tmp_path / "no.yaml")).split()
+    told = CliRunner().invoke(app, words[1:])
+    assert "no.yaml' does not exist" in str(told.exception or told.output)
