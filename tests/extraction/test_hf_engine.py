@@ -17,7 +17,7 @@ from transformers.generation.logits_process import TopPLogitsWarper
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import hf
-from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.engines.hf import HFEngine, HFOptions
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec
@@ -46,7 +46,7 @@ def test_scores_equal_lm_evals(tmp_path: Path, architecture: str, bos: bool) -> 
     tokenizer = tiny_tokenizer(bos=bos)
     model = tiny_model(architecture, len(tokenizer))
     expected = lm_eval_results(model, tasks, CHOICE_TASKS, tokenizer=tokenizer, batch_size=4)["samples"]
-    engine = HFEngine(model, tokenizer, truncation="keep", batch_tokens=700)
+    engine = HFEngine(model, tokenizer, truncation="keep", options=HFOptions(batch_tokens=700))
     assert engine.shares_prefix
     truncated = []
     for task in load(tasks):
@@ -72,7 +72,10 @@ def test_scores_equal_lm_evals(tmp_path: Path, architecture: str, bos: bool) -> 
 def test_shared_prefix_changes_nothing(architecture: str) -> None:
     tokenizer = tiny_tokenizer()
     engine = HFEngine(
-        tiny_model(architecture, len(tokenizer)), tokenizer, truncation="keep", batch_tokens=200
+        tiny_model(architecture, len(tokenizer)),
+        tokenizer,
+        truncation="keep",
+        options=HFOptions(batch_tokens=200),
     )
     shared = list(engine.score(documents()))
     engine.shares_prefix = False
@@ -128,7 +131,10 @@ def test_samples_do_not_depend_on_the_batch(architecture: str) -> None:
     model = tiny_model(architecture, len(tokenizer))
     docs = documents(9)
     expected = list(HFEngine(model, tokenizer).sample(docs, SAMPLING))
-    assert list(HFEngine(model, tokenizer, batch_tokens=60).sample(docs, SAMPLING)) == expected
+    assert (
+        list(HFEngine(model, tokenizer, options=HFOptions(batch_tokens=60)).sample(docs, SAMPLING))
+        == expected
+    )
     assert list(HFEngine(model, tokenizer).sample(docs[::-1], SAMPLING)) == expected[::-1]
     assert list(HFEngine(model, tokenizer).sample(docs[3:5], SAMPLING)) == expected[3:5]
     other_seed = list(HFEngine(model, tokenizer).sample(docs, replace(SAMPLING, seed=1)))

@@ -25,7 +25,7 @@ import json, sys
 from support.tiny_models import tiny_model, tiny_tokenizer
 from benchmarks.speed import peak_megabytes
 from rlfocal.extraction.engine import Document, SamplingSettings
-from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.engines.hf import HFEngine, HFOptions
 
 vocabulary, cap = int(sys.argv[1]), int(sys.argv[2])
 words = ("quick", "brown", "lazy", "seven")
@@ -38,7 +38,7 @@ before, rises, found = peak_megabytes(), [], []
 for mib in (cap, 100_000):
     scores, texts = [], []
     for model in models:
-        engine = HFEngine(model, tokenizer, logit_mib=mib)
+        engine = HFEngine(model, tokenizer, options=HFOptions(logit_mib=mib))
         scores += [x for of in engine.score(documents) for score in of for x in score.token_logprobs]
         if engine.shares_prefix:
             texts += [sample.text for of in engine.sample(documents, sampling) for sample in of]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import groupby
 from logging import getLogger
@@ -79,6 +79,9 @@ class HFOptions:
     shard: int = 128
 
 
+DEFAULT_OPTIONS = HFOptions()
+
+
 class HFEngine(TokenEngine):
     """A loaded causal LM. It reads each prefix once, then continues the prefix's cache with choices or
     samples."""
@@ -90,25 +93,23 @@ class HFEngine(TokenEngine):
         *,
         context_length: int | None = None,
         truncation: Literal["refuse", "keep"] = "refuse",
-        batch_tokens: int = BATCH_TOKENS,
-        logit_mib: int | None = None,
-        shard: int = 128,
+        options: HFOptions = DEFAULT_OPTIONS,
         template_args: Mapping[str, Any] | None = None,
         head_dtype: Literal["float32", "model"] = "float32",
     ) -> None:
-        """Takes a loaded model and its tokenizer. `logit_mib` is the memory for logits at once, in MiB. By
-        default it is a quarter of the free memory, up to a GiB."""
-        self.shard = shard
+        """Takes a loaded model and its tokenizer."""
+        self.shard = options.shard
         self._model = model.eval()
         self._float32_head = head_dtype == "float32" and use_float32_head(model)
         self._tokenizer = tokenizer
         self._encoder = PromptEncoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
-        self._batch_tokens = batch_tokens
+        self._batch_tokens = options.batch_tokens
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED_LENGTH)
         # The last token of a choice is predicted, never read.
         self._window = ContextWindow(self._max_length, self._max_length + 1, truncation)
         self._eos = _find_eos_tokens(model, tokenizer)
-        budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
+        given, free = options.logit_mib, free_bytes(torch.device(model.device))
+        budget = given * 2**20 if given else logit_bytes(free)
         self._logit_rows = max(2, budget // (FLOAT_BYTES * model.config.get_text_config().vocab_size))
         self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
@@ -358,7 +359,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
             truncation=spec.truncation,
             template_args=spec.template_args,
             head_dtype=spec.head_dtype,
-            **asdict(engine_options),
+            options=engine_options,
         )
 
 
