@@ -278,3 +278,35 @@ def test_a_folder_of_parts(warehouse: Warehouse, tmp_path: Path) -> None:
     (folder / "notes.txt").touch()
     with pytest.raises(InputError, match="is a folder; give one file"):
         import_predictions(warehouse, folder, benchmark="b")
+
+
+@pytest.mark.parametrize(("yes", "no"), [(1, 0), (1.0, 0.0), (True, False), ("True", "false")])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_grades_alone_are_answers(
+    warehouse: Warehouse, tmp_path: Path, yes: object, no: object, suffix: str
+) -> None:
+    right = {(model, i): (m + i) % 3 > 0 for m, model in enumerate(MODELS) for i in range(N)}
+    rows = [
+        {"id": IDS[i], "model": model, "correct": yes if is_right else no}
+        for (model, i), is_right in right.items()
+    ]
+    frame, file = pd.DataFrame(rows), tmp_path / f"t.{suffix}"
+    match suffix:
+        case "csv":
+            frame.to_csv(file, index=False)
+        case "jsonl":
+            frame.to_json(file, orient="records", lines=True)
+        case _:
+            frame.to_parquet(file)
+    import_predictions(warehouse, file, benchmark="b")
+    stored = warehouse.rows(
+        "SELECT model, source_id, answer IS NOT DISTINCT FROM gold "
+        "FROM answer_passes JOIN docs USING (benchmark, task, doc_id)"
+    )
+    assert {(model, IDS.index(name)): is_right for model, name, is_right in stored} == right
+
+
+def test_what_is_no_grade_is_not_taken_as_one(unwritten: Warehouse) -> None:
+    frame = pd.DataFrame({"id": [0, 1], "model": "llama", "correct": [1.0, 0.5]})
+    with pytest.raises(InputError, match="no column of scores"):
+        import_predictions(unwritten, frame, benchmark="b")

@@ -52,6 +52,12 @@ _SCORE_COLUMNS = [
     "probability",
     "p",
 ]
+_GRADE_COLUMNS = ("correct", "is_correct", "was_correct", "graded", "grade", "acc", "passed")
+"""Names of columns that say by 1 and 0, or true and false, whether an answer is right."""
+GRADE_ANSWERS = {"1": "1", "1.0": "1", "true": "1", "0": "0", "0.0": "0", "false": "0"}
+"""By grade as a table writes it, the answer that stands for it. The gold answer is then 1."""
+GRADES_ONLY = " (grades)"
+"""The kind of answers of which only grades are given."""
 _TEXT_PREFIXES = ("choice", "option", "ending")
 LONG_COLUMNS = {"choice": "VARCHAR", "logprob": "DOUBLE"}
 
@@ -148,6 +154,10 @@ def understand_columns(
             column = _find_task(scratch, shape, called)
         if column is not None and column not in (*shape.given_columns.values(), *wide, *worded):
             shape.given_columns[name] = column
+    is_unanswered = not has_choices and not {"answer", "gold", "label"} & shape.given_columns.keys()
+    graded = [called[name] for name in _GRADE_COLUMNS if name in called]
+    if has_docs and has_scores and is_unanswered and graded and _are_grades(scratch, table, graded[0]):
+        shape.given_columns["answer"], shape.kinds["answer"] = graded[0], GRADES_ONLY
     return shape
 
 
@@ -236,3 +246,12 @@ def _are_numbers(scratch: duckdb.DuckDBPyConnection, table: RawTable, names: Seq
     most = count(scratch, f"SELECT 2 * count(TRY_CAST(cell AS DOUBLE)) > count(cell) FROM ({cells})")
     scratch.unregister("raw")
     return bool(most)
+
+
+def _are_grades(scratch: duckdb.DuckDBPyConnection, table: RawTable, name: str) -> bool:
+    """Whether a column holds only the values of GRADE_ANSWERS, and blanks."""
+    scratch.register("raw", table.rows)
+    cell = f"lower({table.text(name)})"
+    are = count(scratch, f"SELECT coalesce(bool_and({cell} IN {(*GRADE_ANSWERS,)}), false) FROM raw")
+    scratch.unregister("raw")
+    return bool(are)

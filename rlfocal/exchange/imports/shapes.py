@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from rlfocal.exchange.imports.columns import (
+    GRADE_ANSWERS,
+    GRADES_ONLY,
     INDEX_COLUMNS,
     KNOWN_COLUMNS,
     LONG_COLUMNS,
@@ -128,6 +130,8 @@ def _read(
     for name, value in given_names.items():
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
             values[name] = quote(value)
+    if shape.kinds.get("answer") == GRADES_ONLY:
+        values |= {"answer": f"map {GRADE_ANSWERS}[lower(t.answer)]", "gold": "'1'"}
     if (merging := given_names["benchmark"]) is not None and "benchmark" in theirs:
         add_faults(scratch, 0, file, _find_merged(scratch, merging, theirs["benchmark"]))
     beside = ""
@@ -147,7 +151,10 @@ def _read(
             add_faults(scratch, 0, file, [(0, lacking)])
     if "scores" in shape.contents and shape.score_column is None and "answer" not in theirs:
         has = ", ".join(shape.table.names)
-        lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
+        lacking = (
+            "no column of scores, such as choice_logprobs or logprob_A, of answers, or of grades, such as "
+            f"correct; it has {has}"
+        )
         add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.score_columns, *shape.text_columns}
     unknown = [
