@@ -306,6 +306,18 @@ def test_grades_alone_are_answers(
     assert {(model, IDS.index(name)): is_right for model, name, is_right in stored} == right
 
 
+@pytest.mark.parametrize(("gold", "columns"), [({}, {}), ({"gold": ["3", "5"]}, {"response": "text"})])
+def test_graded_responses_may_be_texts(
+    warehouse: Warehouse, gold: dict[str, list[str]], columns: dict[str, str]
+) -> None:
+    frame = pd.DataFrame(
+        {"id": [0, 1], "model": "llama", "response": ["It is 3.", "It is 4."], "correct": [1, 0]}
+    )
+    import_predictions(warehouse, frame, benchmark="b")
+    stored = warehouse.rows("SELECT answer, text FROM answer_passes ORDER BY doc_id")
+    assert stored == [("1", "It is 3."), ("0", "It is 4.")]
+
+
 def test_what_is_no_grade_is_not_taken_as_one(unwritten: Warehouse) -> None:
     frame = pd.DataFrame({"id": [0, 1], "model": "llama", "correct": [1.0, 0.5]})
     with pytest.raises(InputError, match="no column of scores"):

@@ -154,9 +154,14 @@ def understand_columns(
             column = _find_task(scratch, shape, called)
         if column is not None and column not in (*shape.given_columns.values(), *wide, *worded):
             shape.given_columns[name] = column
-    is_unanswered = not has_choices and not {"answer", "gold", "label"} & shape.given_columns.keys()
     graded = [called[name] for name in _GRADE_COLUMNS if name in called]
-    if has_docs and has_scores and is_unanswered and graded and _are_grades(scratch, table, graded[0]):
+    is_keyed = (
+        has_choices or "label" in shape.given_columns or {"gold", "answer"} <= shape.given_columns.keys()
+    )
+    if has_docs and has_scores and not is_keyed and graded and _are_grades(scratch, table, graded[0]):
+        shape.given_columns.pop("gold", None)
+        if (response := shape.given_columns.pop("answer", None)) is not None:
+            shape.given_columns.setdefault("text", response)
         shape.given_columns["answer"], shape.kinds["answer"] = graded[0], GRADES_ONLY
     return shape
 
