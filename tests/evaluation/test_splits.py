@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,12 @@ from support.datasets import make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.planning import split_anew
+from rlfocal.evaluation.running import evaluate
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.statistics.homogeneity import count_shares
+from warehouse import Warehouse
 
 CHOICES = make_logits(0, T=200, N=4, C=4)
 
@@ -60,3 +66,22 @@ def test_splits_of_train_see_no_test_row(split: str) -> None:
 def test_splits_that_cannot_be_are_refused(split: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         split_anew(CHOICES, split)
+
+
+def test_train_and_test_of_a_run_are_its_own(warehouse: Warehouse) -> None:
+    """Runs with other splits of the same benchmark decided other documents."""
+    labels = np.random.default_rng(0).choice(["A", "B"], 60)
+    table = pd.DataFrame({"id": range(60), "model": "m", "A": -1.0, "B": -2.0, "label": labels})
+    import_predictions(warehouse, table, benchmark="b")
+    runs = {
+        split: evaluate(warehouse, "b", methods=["constant_choice"], split=split).rows[0].run_id
+        for split in ("last", "random")
+    }
+    for split, run in runs.items():
+        made = split_anew(load_dataset(warehouse, "b"), split)
+        sides = made.labels[made.is_train], made.labels[~made.is_train]
+        counted = {s.property: s for s in count_shares(warehouse, "b", made.models, run)}
+        for label in range(2):
+            share = counted[f"label {label}"]
+            assert (share.n_train, share.n_test) == tuple(map(len, sides))
+            assert (share.k_train, share.k_test) == tuple((of == label).sum() for of in sides)
