@@ -164,6 +164,18 @@ def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
             same(getattr(twin, name)[i], oracle[name])
 
 
+def test_as_many_different_answers_as_models(sql: duckdb.DuckDBPyConnection) -> None:
+    """Of 2,100 models to one document, the last two agree; binary digits tell the others apart."""
+    n = 2100
+    codes = np.minimum(np.arange(n), n - 2)[None]
+    fill(sql, Answers("answers", codes, np.array([0]), np.ones((1, n), bool)))
+    counted = sql.execute(
+        "SELECT count(DISTINCT w.code), count(DISTINCT a.answer), count(DISTINCT (w.code, a.answer)) "
+        "FROM warehouse.model_words('b', '*', '*', '*') AS w JOIN answer_passes AS a USING (model)"
+    )
+    assert counted.fetchall() == [(n - 1,) * 3]
+
+
 def test_task_and_split_restrict(sql: duckdb.DuckDBPyConnection) -> None:
     rng = np.random.default_rng(2)
     data = Answers("choices", rng.integers(0, 3, (12, 3)), rng.integers(0, 3, 12), np.ones((12, 3), bool))

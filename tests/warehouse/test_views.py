@@ -375,3 +375,15 @@ def test_current_evaluations(sql: duckdb.DuckDBPyConnection, found: list[dict[st
     }
     shown = sql.execute("SELECT run_id, task FROM current_evaluations").fetchall()
     assert sorted(shown) == sorted((run, task) for run in newest.values() for task in ("*", "t"))
+
+
+def test_probes_have_each_estimates_own_interval(warehouse: Warehouse) -> None:
+    estimates = {"accuracy": (0.5, 0.4, 0.6), "gain": (0.1, -0.2, 0.3), "swap": (0.0, -0.1, 0.7)}
+    key = {"probe_id": "p", "model": "m", "benchmark": "b", "other": ""}
+    rows = [
+        {**key, "metric": metric, "value": value, "low": low, "high": high}
+        for metric, (value, low, high) in estimates.items()
+    ]
+    insert(warehouse.connection, "probe_estimates", rows)
+    columns = "accuracy, accuracy_low, accuracy_high, gain, gain_low, gain_high"
+    assert warehouse.rows(f"SELECT {columns} FROM probes") == [estimates["accuracy"] + estimates["gain"]]
