@@ -11,7 +11,6 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.wording import count_noun
-from rlfocal.extraction.engine import PaidEngine
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import log, measure, start_log, unanswered_documents
@@ -20,12 +19,11 @@ from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.stored_answers import Shard, discard, probe_folder
+from rlfocal.extraction.running.stored_answers import Shard, discard, shard_folder
 from rlfocal.extraction.running.worker import (
     MAX_UNANSWERED_SHARE,
     Extraction,
     answer,
-    check,
     list_choices_alone,
 )
 from rlfocal.extraction.tasks import TaskDocuments
@@ -111,7 +109,7 @@ def ask_batches(
     ProbeBatch."""
     with open_warehouse(location) as warehouse, warehouse.lock(f"probe {probe_id}", wait=True):
         extraction = Extraction(model, backend, threads, warehouse, send)
-        folder = probe_folder(warehouse.location.shards, probe_id)
+        folder = shard_folder(warehouse.location.shards, f"probe\0{probe_id}")
         while batch := _find_new(warehouse, probe_id, jobs, choose(warehouse)):
             _ask_batch(extraction, probe_id, batch, folder)
         discard(folder)  # what a kill after a commit left
@@ -191,15 +189,13 @@ def _ask_task(
 ) -> tuple[Shard, dict[str, Any]]:
     """The model's answers to one task's documents in a batch, and the columns of `probe_answers` that they
     share."""
-    warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
-    check(extraction, job)
-    paid = engine if isinstance(engine, PaidEngine) else None
+    key = job.key(extraction.model)
+    paid = extraction.begin(job, f"probe {probe_id} {key.text}", probe_id)
     if paid:
-        paid.begin(warehouse.location.payments, f"probe {probe_id} {key.text}", probe_id)
         earlier = (
             "SELECT coalesce(sum(paid), 0) FROM probe_answers WHERE (probe_id, benchmark, task) = (?, ?, ?)"
         )
-        [(committed,)] = warehouse.rows(earlier, [probe_id, *key[1:]])
+        [(committed,)] = extraction.warehouse.rows(earlier, [probe_id, *key[1:]])
         committed = min(committed, paid.facts()["paid"])  # another machine's payments are not known here
     shard = answer(extraction, job, folder, done=done, total=total, may_lack=1.0)
     n, record = len(job.task.documents), extraction.record
