@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.evaluation.confidence import Probabilities
@@ -28,29 +27,35 @@ TUNING_FOLDER = "tuning"
 """The folder of the searches' journals, inside the folder of studies."""
 
 
-class MethodRuns(NamedTuple):
-    """The ids of a method's runs, one per budget and seed, and of those that were made now."""
+def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[tuple[list[str], list[str]]]:
+    """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored.
 
-    every: list[str]
-    new: list[str]
-
-
-def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[MethodRuns]:
-    """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored."""
+    Returns, for each method, the ids of its runs, one per budget and seed, and of those that were made now.
+    An error in another package's method, except InputError, becomes a RunError that names the package.
+    """
     with ResultBatch(setup) as batch:
         for candidate, new in zip(candidates, missing_runs(setup, candidates), strict=True):
-            if new:
-                _run_method(setup, candidate, new, batch)
+            try:
+                if new:
+                    _run_method(setup, candidate, new, batch)
+            except InputError:
+                raise
+            except Exception as error:
+                entry = entries().get(candidate.name.partition(":")[0])
+                if entry is None or not entry.package:
+                    raise
+                raise RunError(
+                    f"{candidate.name} of package {entry.package!r} failed: {describe_error(error)}"
+                ) from error
     every = [[run.run_id for run in candidate.runs(setup)] for candidate in candidates]
-    return [MethodRuns(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
+    return [(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
 
 
 def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> None:
     """Makes the runs `new` of one method that are still missing, and gives their results to `batch`."""
     warehouse, dataset = setup.warehouse, setup.dataset
     warehouse.check_writable()  # before hours of fitting, not after
-    lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
-    with lock, _name_package(candidate.name):
+    with fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned):
         [new] = missing_runs(setup, [candidate])  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
@@ -64,7 +69,7 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
         for run in new:
             policies = hold_to_budget(run.budget, fitted[run.seed or 0])
             if policies is None:
-                rule_out(warehouse, [run])
+                rule_out(warehouse, run)
                 continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
@@ -82,20 +87,6 @@ def missing_runs(setup: Setup, candidates: Sequence[Candidate]) -> list[list[Run
     """
     held = set() if setup.request.force else stored_runs(setup)
     return [[run for run in candidate.runs(setup) if run.run_id not in held] for candidate in candidates]
-
-
-@contextmanager
-def _name_package(method: str) -> Iterator[None]:
-    """Turns errors in another package's method, except InputError, into a RunError that names the package."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        entry = entries().get(method.partition(":")[0])
-        if entry is None or not entry.package:
-            raise
-        raise RunError(f"{method} of package {entry.package!r} failed: {describe_error(error)}") from error
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:

@@ -89,14 +89,11 @@ def stored_split(split: str) -> str:
     return "test" if split == GIVEN_SPLIT else split
 
 
-def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
-    """Stores that the policies of these runs cannot keep to their budget, so that none is tried again."""
-    rows = [
-        {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
-        for run in runs
-    ]
-    with warehouse.transaction(f"budgets of {runs[0].benchmark} {runs[0].name}"):
-        warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": runs[0].data} for row in rows]))
+def rule_out(warehouse: Warehouse, run: Run) -> None:
+    """Stores that the policies of a run cannot keep to its budget, so that it is not tried again."""
+    row = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
+    with warehouse.transaction(f"budgets of {run.benchmark} {run.name}"):
+        warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": run.data}]))
 
 
 class Result(NamedTuple):
@@ -247,7 +244,7 @@ def _make_rows(result: Result, dataset: Dataset) -> list[Evaluation]:
             task=task,
             method=run.name,
             study=run.study,
-            settings=run.every_setting,
+            settings={**json.loads(run.settings), **run.chosen},
             protocol=run.protocol,
             seed=run.seed,
             per=run.per,
