@@ -151,12 +151,9 @@ def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     mistaken = [key for key in doubted if key not in missing]
     beliefs = {key: value for key, value in truth.items() if key not in missing}
     if task.bijective:
-        return {**beliefs, **_rotate(truth, mistaken)}
+        others = [*mistaken[1:], *mistaken[:1]]
+        return beliefs | {key: truth[other] for key, other in zip(mistaken, others, strict=True)}
     return beliefs | {key: _draw_misconception(truth, key, rng) for key in mistaken}
-
-
-def _rotate(truth: Facts, keys: list[str]) -> Facts:
-    return {key: truth[other] for key, other in zip(keys, [*keys[1:], *keys[:1]], strict=True)}
 
 
 def _draw_misconception(truth: Facts, key: str, rng: Random) -> str:

@@ -19,8 +19,7 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.batches import VERDICT_ERROR_RATE
-from rlfocal.new_model.team import TEAM_FOLDS, Team, TeamEvidence, form_team, leave_out
+from rlfocal.new_model.team import TEAM_FOLDS, Team, TeamEvidence, form_team
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
@@ -276,13 +275,6 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
     share = (dataset.correct.sum(axis=1) + 1) / (len(dataset.models) + 2)
     interest = np.sqrt(_scale(close) + _scale(share * (1 - share)))
     return Design(team, stratify(interest, seed))
-
-
-def assess_member(data: Dataset, model: str) -> Assessment:
-    """The assessment of `model` beside the others, where all answered all of a benchmark. Raises RunError if
-    the team's fit does not converge."""
-    others, answers = leave_out(data, model)
-    return design_probe(others, seed=0).assess(np.arange(len(data)), answers, VERDICT_ERROR_RATE)
 
 
 def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
