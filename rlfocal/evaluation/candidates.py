@@ -19,7 +19,7 @@ from rlfocal.evaluation.storing import (
     stored_runs,
 )
 from rlfocal.evaluation.tuning import SEARCH_REVISION, Search, holds_out_tasks, tune
-from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method, reads_task
+from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method
 
 SETTINGS_STUDY = "settings"
 """The study of runs with settings other than the defaults. Such runs are on no leaderboard."""
@@ -33,20 +33,22 @@ def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[tuple[lis
     Returns, for each method, the ids of its runs, one per budget and seed, and of those that were made now.
     An error in another package's method, except InputError, becomes a RunError that names the package.
     """
-    with ResultBatch(setup) as batch:
+    batch = ResultBatch(setup)
+    name = ""
+    try:
         for candidate, new in zip(candidates, missing_runs(setup, candidates), strict=True):
-            try:
-                if new:
-                    _run_method(setup, candidate, new, batch)
-            except InputError:
-                raise
-            except Exception as error:
-                entry = entries().get(candidate.name.partition(":")[0])
-                if entry is None or not entry.package:
-                    raise
-                raise RunError(
-                    f"{candidate.name} of package {entry.package!r} failed: {describe_error(error)}"
-                ) from error
+            name = candidate.name
+            if new:
+                _run_method(setup, candidate, new, batch)
+    except InputError:
+        raise
+    except Exception as error:
+        entry = entries().get(name.partition(":")[0])
+        if entry is None or not entry.package:
+            raise
+        raise RunError(f"{name} of package {entry.package!r} failed: {describe_error(error)}") from error
+    finally:
+        batch.store()
     every = [[run.run_id for run in candidate.runs(setup)] for candidate in candidates]
     return [(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
 
@@ -102,7 +104,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
     settings = of_all | dict(setup.settings.get(name.partition(":")[0], {}))
     # Rows of other settings must not take the place of the method's own. What must be given is no other.
     study = SETTINGS_STUDY if settings.keys() - {about.needs_setting} else None
-    candidate = Candidate(name, make(settings), study, settings, about.has_budgets, reads_task(name))
+    candidate = Candidate(name, make(settings), study, settings, about.has_budgets, "task" in about.reads)
     space = {n: where for n, where in about.space.items() if n not in settings}
     if not (setup.request.tune and space):
         return candidate

@@ -60,7 +60,10 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
 
 
 def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
-    number, folds = _read_part(part)
+    which, _, of = part.partition("/")
+    if not (which.isdecimal() and of.isdecimal() and 1 <= int(which) <= int(of) and int(of) > 1):
+        raise InputError(f"{part!r} does not name a part of the tasks; give one such as tasks:2/5")
+    number, folds = int(which), int(of)
     tasks = sorted(set(dataset.tasks.tolist()))
     if len(tasks) < folds:
         raise InputError(
@@ -70,13 +73,6 @@ def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
         )
     drawn = np.random.default_rng(0).permutation(tasks)
     return ~np.isin(dataset.tasks, drawn[number - 1 :: folds])
-
-
-def _read_part(text: str) -> tuple[int, int]:
-    number, _, folds = text.partition("/")
-    if not (number.isdecimal() and folds.isdecimal() and 1 <= int(number) <= int(folds) and int(folds) > 1):
-        raise InputError(f"{text!r} does not name a part of the tasks; give one such as tasks:2/5")
-    return int(number), int(folds)
 
 
 TRIALS_KEY = "tuned"

@@ -12,7 +12,7 @@ from typing import get_args
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base import options
-from rlfocal.base.errors import RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
 from rlfocal.base.wording import count_noun
@@ -20,7 +20,7 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_methods
 from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.promising import check_promising, promise, stored_promises, warnings_of
+from rlfocal.evaluation.promising import promise, stored_promises, warnings_of
 from rlfocal.evaluation.storing import Evaluation, read_runs, renew
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
@@ -165,7 +165,13 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
     """Fits the methods of a request, decides on test rows, and stores and reports the results."""
     parse_settings(request.settings or ())
-    check_promising(request)
+    for text in request.target_errors or ():
+        share(text)  # raises InputError for a text that is no share
+    if request.target_errors and (request.protocol != "frozen" or request.tune):
+        raise InputError(
+            "--target-error promises what frozen methods with given settings do; leave out --tune and "
+            "--protocol"
+        )
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
     both: tuple[Protocol, ...] = get_args(Protocol)
     requests = [replace(request, protocol=each) for each in both] if request.protocol == "both" else [request]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +67,7 @@ class Evaluation:
 
 def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
     """The rows of `evaluations` of these runs, in this order; of each run, the pooled row comes first."""
-    names = [field.name for field in fields(Evaluation)]
+    names = [column.name for column in fields(Evaluation)]
     table = warehouse.query(
         f"SELECT {', '.join(names)} FROM evaluations WHERE list_contains($1, run_id) "
         "ORDER BY list_position($1, run_id), task <> '*', task",
@@ -108,29 +108,24 @@ class Result(NamedTuple):
     """For each fit, the test documents (T,) that it decided, and the policy that decides in it."""
 
 
+@dataclass
 class ResultBatch:
     """Collects the results of quick methods, and stores them together, as each transaction takes time."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._waiting: list[Result] = []
-        self.stored: set[str] = set()
-        """The ids of the runs that this batch stored; another process may have stored others first."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store()
+    setup: Setup
+    stored: set[str] = field(default_factory=set)
+    """The ids of the runs that this batch stored; another process may have stored others first."""
+    waiting: list[Result] = field(default_factory=list)
 
     def add(self, results: Sequence[Result]) -> None:
         """Takes a method's results; stores all that wait if they took `MAX_UNSTORED_SECONDS` or more."""
-        self._waiting += results
-        if sum(result.seconds for result in self._waiting) >= MAX_UNSTORED_SECONDS:
-            self._store()
+        self.waiting += results
+        if sum(result.seconds for result in self.waiting) >= MAX_UNSTORED_SECONDS:
+            self.store()
 
-    def _store(self) -> None:
-        setup, waiting, self._waiting = self._setup, self._waiting, []
+    def store(self) -> None:
+        """Stores the results that wait, unless another process has stored them meanwhile."""
+        setup, waiting, self.waiting = self.setup, self.waiting, []
         if not waiting:
             return
         with setup.warehouse.lock(f"store results of {setup.dataset.benchmark}", wait=True):

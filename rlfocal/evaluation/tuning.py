@@ -260,7 +260,10 @@ def _open(journal: Path) -> Any:
     # Trials that fail are logged here, so Optuna need not report them.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     journal.parent.mkdir(parents=True, exist_ok=True)
-    _cut_torn_line(journal)
+    # A kill or a full disk leaves an incomplete last line, to which Optuna would append.
+    content = journal.read_bytes() if journal.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
     try:
         storage = JournalStorage(JournalFileBackend(str(journal)))
         study = optuna.create_study(
@@ -272,14 +275,6 @@ def _open(journal: Path) -> Any:
         if not trial.state.is_finished():  # killed; a sampler would take it for one that still runs
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
-
-
-def _cut_torn_line(journal: Path) -> None:
-    """Drops an incomplete last line after a kill or a full disk, because Optuna would append to it and
-    fail."""
-    content = journal.read_bytes() if journal.exists() else b""
-    if content and not content.endswith(b"\n"):
-        os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def _list_finished(study: Any) -> list[Any]:
