@@ -43,13 +43,13 @@ from rlfocal.new_model.probing import (
     Design,
     Interval,
     Verdict,
-    decide,
     design_probe,
     plan_looks,
 )
 from rlfocal.new_model.team import TeamEvidence
 from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool
+from rlfocal.pool.specs import PoolSpec
 from warehouse import Warehouse, open_warehouse
 
 MIN_PROBABILITY = 1e-6
@@ -212,21 +212,7 @@ def probe_newcomer(
         on_progress=on_progress and report_share(on_progress, entered.model, most),
     )
     with open_warehouse(warehouse) as opened:
-        assessments, paired_answers, drawn = _assess(opened, chooser, entered.model)
-        taken = _take(opened, probe_id, started, assessments)
-        probe = Probe(
-            probe_id,
-            entered.model,
-            pool_spec.name,
-            decide(assessments),
-            tuple(assessments),
-            most_like(entered.model, count_common_errors(paired_answers)),
-            asked,
-            *taken,
-            tuple(b.name for b in pool_spec.benchmarks if b.name not in names),
-        )
-        store_estimates(opened, probe_id, entered.model, _make_estimates(assessments), drawn)
-    return probe
+        return _conclude(opened, chooser, pool_spec, entered.model, asked, started)
 
 
 def _plan(warehouse: Warehouse, chooser: _Chooser, n: int) -> tuple[int, ...]:
@@ -312,11 +298,10 @@ def _read_free_answers(
     return x, x > 0, labels, predictions
 
 
-def _assess(
-    warehouse: Warehouse, chooser: _Chooser, model: str
-) -> tuple[list[Assessment], list[PairedAnswers], list[tuple[Dataset, Ints, Floats]]]:
-    """The assessments of all answers of a probe, the answers paired with the members', and the documents with
-    their probabilities, as `store_estimates` takes them."""
+def _conclude(
+    warehouse: Warehouse, chooser: _Chooser, pool: PoolSpec, model: str, asked: int, started: datetime
+) -> Probe:
+    """The estimates from all answers of a probe, which it also stores."""
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
         rows, answers, is_drawn = _read_answers(warehouse, chooser.probe_id, design)
@@ -334,7 +319,19 @@ def _assess(
         )
         probabilities = design.strata.probabilities(int(is_drawn.sum()))
         drawn.append((data, rows, np.where(is_drawn, probabilities[rows], np.nan)))
-    return assessments, paired_answers, drawn
+    store_estimates(warehouse, chooser.probe_id, model, _make_estimates(assessments), drawn)
+    verdicts = {assessment.verdict for assessment in assessments}
+    return Probe(
+        chooser.probe_id,
+        model,
+        pool.name,
+        "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join",
+        tuple(assessments),
+        most_like(model, count_common_errors(paired_answers)),
+        asked,
+        *_take(warehouse, chooser.probe_id, started, assessments),
+        tuple(b.name for b in pool.benchmarks if b.name not in chooser.benchmarks),
+    )
 
 
 def _take(

@@ -315,9 +315,3 @@ def _clip_interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -
         float(np.clip(estimate.value, least, most)), float(np.clip(low, least, most)),
         float(np.clip(high, least, most)),
     )  # fmt: skip
-
-
-def decide(assessments: Sequence[Assessment]) -> Verdict:
-    """The verdict over all benchmarks: "join" if any says so, "do not join" if all do."""
-    verdicts = {assessment.verdict for assessment in assessments}
-    return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

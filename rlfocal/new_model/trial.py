@@ -39,19 +39,15 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     config = read_config(pinned)
     config |= config.get("text_config") or {}
     if backend == "vllm":
-        _check_split(spec, config)
+        heads = config.get("num_attention_heads")
+        if isinstance(heads, int) and heads % spec.tensor_parallel:
+            fitting = [n for n in (1, 2, 4, 8, 16) if heads % n == 0]
+            raise InputError(
+                f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
+                f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
+            )
         _check_gpus(spec)
     return pinned
-
-
-def _check_split(spec: ModelSpec, config: dict[str, Any]) -> None:
-    heads = config.get("num_attention_heads")
-    if isinstance(heads, int) and heads % spec.tensor_parallel:
-        fitting = [n for n in (1, 2, 4, 8, 16) if heads % n == 0]
-        raise InputError(
-            f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
-            f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
-        )
 
 
 def _check_gpus(spec: ModelSpec) -> None:
