@@ -193,7 +193,18 @@ def build(
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     if stale:
-        _train_all(stale, out_dir, seed, workers, on_progress or (lambda model, share: None))
+        # The largest first, so that no process is left alone with it at the end.
+        stale.sort(key=lambda recipe: -recipe.hidden)
+        ended = run_each(
+            train_model,
+            {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in stale},
+            at_once=workers,
+            on_event=on_progress or (lambda model, share: None),
+            preload=("rlfocal.lab.training",),
+        )
+        for model, reason in ended.items():
+            if reason is not None:
+                raise RunError(f"{model} was not trained: {reason}")
     return [out_dir / recipe.model for recipe in recipes]
 
 
@@ -244,20 +255,6 @@ def _save(
         tokenizer.save_pretrained(staged)
         (staged / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _train_all(
-    recipes: list[Recipe], out_dir: Path, seed: int, workers: int, on_progress: OnProgress
-) -> None:
-    # The largest first, so that no process is left alone with it at the end.
-    ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
-    jobs = {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in ordered}
-    ended = run_each(
-        train_model, jobs, at_once=workers, on_event=on_progress, preload=("rlfocal.lab.training",)
-    )
-    for model, reason in ended.items():
-        if reason is not None:
-            raise RunError(f"{model} was not trained: {reason}")
 
 
 def _choose(models: Sequence[str] | None) -> list[Recipe]:

@@ -134,12 +134,11 @@ class Design:
         )
 
     def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
-        """The gain of the log-linear team, and the gain if the model alone answers its best tasks."""
-        return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
+        """The gain of the log-linear team, and the gain if the model alone answers its best tasks.
 
-    def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
-        """The team's gain. Its standard error includes how much fits on bootstrap samples differ. Those fits
-        shrink the newcomer's weight only as much as a fit on all documents does."""
+        The standard error of the team's gain includes how much fits on bootstrap samples differ. Those fits
+        shrink the newcomer's weight only as much as a fit on all documents does.
+        """
         value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
         squares = []
         for weights in sample.redraw(BOOTSTRAP_FITS):
@@ -147,7 +146,8 @@ class Design:
             expected = self.team.expected_effects(moved, sample.weights)
             one = sample.estimate_rare(effects, expected)
             squares.append(one.stderr**2 + (one.value - value) ** 2)
-        return Estimate(value, sqrt(fmean(squares)))
+        by_task = self._estimate_gain_by_task(sample, newcomer)
+        return Estimate(value, sqrt(fmean(squares))), by_task
 
     def _estimate_gain_by_task(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]
@@ -222,7 +222,8 @@ class Design:
         predictions = np.concatenate([data.predictions[rows], own], axis=1)
         fold = self.team.folds[rows]
         for pool in self.best_pools:
-            without = data.is_right(self._decide_by_plurality(pool))[rows].astype(np.float64)
+            decided = plurality(data.predictions, pool, data.kind)
+            without = data.is_right(decided)[rows].astype(np.float64)
             members = np.flatnonzero(pool)
             hits = []
             for member in members:
@@ -251,9 +252,6 @@ class Design:
         accuracies = plurality_accuracy(train.predictions, train.labels, pools, train.kind)
         of_size = pools.sum(axis=1)
         return pools[[int(np.where(of_size == size, accuracies, -1).argmax()) for size in sizes]]
-
-    def _decide_by_plurality(self, pool: Bools) -> Ints:
-        return plurality(self.dataset.predictions, pool, self.dataset.kind)
 
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:

@@ -46,21 +46,16 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
                 f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
                 f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
             )
-        _check_gpus(spec)
+    if backend == "vllm" and spec.tensor_parallel > 1:
+        import torch
+
+        visible = torch.cuda.device_count()
+        if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
+            raise InputError(
+                f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
+                f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
+            )
     return pinned
-
-
-def _check_gpus(spec: ModelSpec) -> None:
-    if spec.tensor_parallel == 1:
-        return
-    import torch
-
-    visible = torch.cuda.device_count()
-    if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
-        raise InputError(
-            f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
-            f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
-        )
 
 
 CHANCE_LEVEL = 0.005

@@ -324,13 +324,10 @@ class ChatChoice(BaseModel):
             return reason
         if self.ending == "length" and not strip_reasoning(self.message.content).strip():
             return MissingAnswer("empty", "no text was written before max_tokens ended it")
-        if self._has_reasoned and not self.message.content.strip():
+        has_reasoned = self.message.reasoning or self.message.reasoning_content
+        if has_reasoned and not self.message.content.strip():
             return MissingAnswer("empty", "no text was written beside the reasoning")
         return None
-
-    @property
-    def _has_reasoned(self) -> bool:
-        return bool(self.message.reasoning or self.message.reasoning_content)
 
     @property
     def ending(self) -> str:
