@@ -65,7 +65,9 @@ class Search:
 
     def journal(self, folder: Path) -> Path:
         """The file of the search's trials, named by a digest of everything that they depend on."""
-        sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
+        sizes = [
+            int((mask & fold.is_train).sum()) for fold in self.folds for mask in group_rows(fold, self.per)
+        ]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
         about = [
@@ -86,16 +88,13 @@ class Search:
         is_right = np.zeros(len(self.train), dtype=np.bool_)
         calls = 0
         for fold in self.folds:
-            groups = self._groups(fold)
+            groups = group_rows(fold, self.per)
             # One seed for all methods: the folds already average over fits.
             [policies] = fit_groups(self.make(settings), fold, groups, [0], tasks=self.tasks)
             decided = decide_groups(fold, groups, policies, self.protocol, tasks=self.tasks)
             is_right[~fold.is_train] = fold.test.is_right(decided.predictions)
             calls += int(decided.pools.sum())
         return TuningScore(is_right, calls / len(self.train))
-
-    def _groups(self, fold: Dataset) -> list[Bools]:
-        return group_rows(fold, self.per)
 
 
 class TuningScore(NamedTuple):
