@@ -86,28 +86,6 @@ def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     _LOGGER.log(level, event, extra=fields)
 
 
-def _count_tokens(rows: pa.Table, traces: pa.Table | None) -> tuple[int, int]:
-    """The tokens that the engine read for whole documents of one task, and those that it generated. It read
-    each prompt once, and scored choices."""
-    prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
-    read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
-    thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
-    if _is_partial(rows):  # each choice's row has what was generated for the document
-        written = rows.group_by("doc_id").aggregate([("n_tokens", "max")])["n_tokens_max"]
-        return read, pc.sum(written).as_py() or 0
-    if "choice" in rows.column_names:
-        return read + answered, thought
-    return read, answered + thought
-
-
-def _is_partial(rows: pa.Table) -> bool:
-    """Whether rows are choices from a service that cannot score given text."""
-    if "covered_mass" not in rows.column_names:
-        return False
-    answered = rows.filter(pc.is_null(rows["unanswered"]))
-    return bool(answered["covered_mass"].null_count < len(answered))
-
-
 def unanswered_documents(rows: pa.Table) -> dict[int, str]:
     """For each document without an answer, by doc_id, the first reason why."""
     missing = rows.filter(pc.is_valid(rows["unanswered"])).select(["doc_id", "unanswered"]).to_pylist()
@@ -139,10 +117,26 @@ def count_ties(rows: pa.Table) -> int | None:
 def measure(
     rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`. The column
-    `evidence` is left out for choices from a service: only its engine knows how it got them."""
-    n_read, n_generated = _count_tokens(rows, traces)
-    scored = "logprobs" if "choice" in rows.column_names else "samples"
+    """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`.
+
+    The engine read each prompt once, and scored choices; it generated sampled texts and traces. The column
+    `evidence` is left out for choices from a service: only its engine knows how it got them.
+    """
+    prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max"), ("n_tokens", "max")])
+    n_read, n_answered = (
+        pc.sum(column).as_py() or 0 for column in (prompts["n_prompt_tokens_max"], rows["n_tokens"])
+    )
+    n_generated = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
+    evidence = {"evidence": "logprobs" if "choice" in rows.column_names else "samples"}
+    answered = rows.filter(pc.is_null(rows["unanswered"]))
+    if "covered_mass" in rows.column_names and answered["covered_mass"].null_count < len(answered):
+        evidence = {}
+        # A service cannot score given text. Each choice's row has what was generated for the document.
+        n_generated = pc.sum(prompts["n_tokens_max"]).as_py() or 0
+    elif "choice" in rows.column_names:
+        n_read += n_answered
+    else:
+        n_generated += n_answered
     return {
         "n_prompt_tokens": n_read,
         "n_generated_tokens": n_generated,
@@ -153,7 +147,8 @@ def measure(
         "n_to_ask": len(documents_to_ask(rows)),
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
-    } | ({} if _is_partial(rows) else {"evidence": scored})
+        **evidence,
+    }
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:

@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running.events import ExtractedPartition, Failure, explain
-from rlfocal.extraction.running.stored_answers import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.stored_answers import Shard, Shards, identity, shard_folder
 from warehouse import Warehouse, open_warehouse
 from warehouse.errors import RunError
 from warehouse.limits import DiskFullError
@@ -65,8 +65,6 @@ def test_torn_and_foreign_shards_are_done_again(tmp_path: Path) -> None:
     [foreign] = stranger.folder.iterdir()
     shutil.copy(foreign, file)
     assert shards.read([0, 1], SCHEMA) is None
-    discard(tmp_path)
-    assert not tmp_path.exists()
 
 
 def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:

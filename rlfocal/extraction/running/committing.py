@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from logging import ERROR
 from pathlib import Path
+from shutil import rmtree
 from time import monotonic
 from typing import Any, NamedTuple, Self
 
@@ -14,7 +15,6 @@ from rlfocal.extraction.partition import Job, extraction_lock
 from rlfocal.extraction.recording import documents_to_ask, log
 from rlfocal.extraction.running.events import ConcurrentPartition, ExtractedPartition, Failure, explain
 from rlfocal.extraction.running.processes import Send
-from rlfocal.extraction.running.stored_answers import discard
 from warehouse import Warehouse
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
@@ -112,7 +112,7 @@ class Batch:
                 self._send(log_failure(each.key, error))
         else:
             for each in answered:
-                discard(each.folder)
+                rmtree(each.folder, ignore_errors=True)
                 if each.key in written:
                     log("partition committed", **each.key._asdict(), **each.log_fields)
                     n_docs, seconds = each.log_fields["n_docs"], each.log_fields["seconds"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from itertools import product
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from rlfocal.extraction.partition import (
 )
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.stored_answers import discard, shard_folder
+from rlfocal.extraction.running.stored_answers import shard_folder
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
@@ -90,7 +91,7 @@ def plan_extraction(
             if folder.exists():  # a run was killed after its commit, or is at it and holds the lock
                 with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
                     if mine:
-                        discard(folder)
+                        rmtree(folder, ignore_errors=True)
     return plans if replace_documents else refuse_other_documents(plans, warehouse, committed)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
@@ -19,7 +20,7 @@ from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.stored_answers import Shard, discard, shard_folder
+from rlfocal.extraction.running.stored_answers import Shard, shard_folder
 from rlfocal.extraction.running.worker import (
     MAX_UNANSWERED_SHARE,
     Extraction,
@@ -112,7 +113,7 @@ def ask_batches(
         folder = shard_folder(warehouse.location.shards, f"probe\0{probe_id}")
         while batch := _find_new(warehouse, probe_id, jobs, choose(warehouse)):
             _ask_batch(extraction, probe_id, batch, folder)
-        discard(folder)  # what a kill after a commit left
+        rmtree(folder, ignore_errors=True)  # what a kill after a commit left
 
 
 def _check_same(warehouse: Warehouse, probe_id: str, model: str, jobs: Sequence[Job]) -> None:
@@ -179,7 +180,7 @@ def _ask_batch(
         )  # where the lock was lost in the meantime, by another process
         new = [row for row in made if (row["benchmark"], row["task"], row["doc_id"]) not in asked]
         put_probe_answers(warehouse.connection, new)
-    discard(folder)
+    rmtree(folder, ignore_errors=True)
     log("batch of a probe committed", model=model, n_docs=len(new), seconds=seconds)
     extraction.send(ProbeBatch(model, len(new), seconds, len(asked) + len(new)))
 

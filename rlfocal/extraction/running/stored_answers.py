@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,13 +95,8 @@ def identity(fingerprint: str, settings: object, versions: object) -> str:
 
 def shard_folder(root: Path, key: str) -> Path:
     """The folder of the shards of a partition, or of a probe's current batch. Its name is a hash, because
-    keys may be long, or differ only in case."""
+    keys may be long, or differ only in case. Who deletes it must hold the lock of the benchmark or probe."""
     return root / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-def discard(folder: Path) -> None:
-    """Deletes the shards of a committed partition. The caller must hold the lock of its benchmark."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 _MODEL_TASK_CONDITION = "WHERE (model, benchmark, task) = (?, ?, ?)"

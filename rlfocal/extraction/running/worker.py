@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from shutil import rmtree
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +45,6 @@ from rlfocal.extraction.running.processes import Send, StoppedError, check_not_s
 from rlfocal.extraction.running.stored_answers import (
     Shard,
     Shards,
-    discard,
     find_stored,
     identity,
     merge_shards,
@@ -220,7 +220,7 @@ def _answer_job(
         rows, seconds, traces = answer(extraction, job, folder)
     is_there = entry is not None and job.is_covered_by(entry._replace(n_to_ask=0))
     if stored and entry and is_there and len(documents_to_ask(rows)) == entry.n_to_ask:  # nothing new
-        discard(folder)
+        rmtree(folder, ignore_errors=True)
         return ConcurrentPartition(*key)
     made = paid.facts() if paid else {}
     if stored and paid:
