@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,19 +27,20 @@ TUNING_FOLDER = "tuning"
 """The folder of the searches' journals, inside the folder of studies."""
 
 
-def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[tuple[list[str], list[str]]]:
+def run_methods(setup: Setup, candidates: Collection[Candidate]) -> tuple[dict[str, list[str]], set[str]]:
     """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored.
 
-    Returns, for each method, the ids of its runs, one per budget and seed, and of those that were made now.
+    Returns the ids of the runs by method, one per budget and seed, and the ids of those that were made now.
     An error in another package's method, except InputError, becomes a RunError that names the package.
     """
     batch = ResultBatch(setup)
     name = ""
     try:
-        for candidate, new in zip(candidates, missing_runs(setup, candidates), strict=True):
+        missing = missing_runs(setup, candidates)
+        for candidate in candidates:
             name = candidate.name
-            if new:
-                _run_method(setup, candidate, new, batch)
+            if missing[name]:
+                _run_method(setup, candidate, missing[name], batch)
     except InputError:
         raise
     except Exception as error:
@@ -49,8 +50,8 @@ def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[tuple[lis
         raise RunError(f"{name} of package {entry.package!r} failed: {describe_error(error)}") from error
     finally:
         batch.store()
-    every = [[run.run_id for run in candidate.runs(setup)] for candidate in candidates]
-    return [(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
+    runs_of = {candidate.name: [run.run_id for run in candidate.runs(setup)] for candidate in candidates}
+    return runs_of, batch.stored
 
 
 def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> None:
@@ -58,7 +59,7 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
     warehouse, dataset = setup.warehouse, setup.dataset
     warehouse.check_writable()  # before hours of fitting, not after
     with fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned):
-        [new] = missing_runs(setup, [candidate])  # another process may have stored them meanwhile
+        [new] = missing_runs(setup, [candidate]).values()  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         tasks = candidate.reads_task
@@ -82,13 +83,16 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
         batch.add(made)
 
 
-def missing_runs(setup: Setup, candidates: Sequence[Candidate]) -> list[list[Run]]:
-    """Each candidate's runs that are neither stored nor ruled out by their budget.
+def missing_runs(setup: Setup, candidates: Collection[Candidate]) -> dict[str, list[Run]]:
+    """By method, each candidate's runs that are neither stored nor ruled out by their budget.
 
     All its runs if the request has `force`.
     """
     held = set() if setup.request.force else stored_runs(setup)
-    return [[run for run in candidate.runs(setup) if run.run_id not in held] for candidate in candidates]
+    return {
+        candidate.name: [run for run in candidate.runs(setup) if run.run_id not in held]
+        for candidate in candidates
+    }
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:

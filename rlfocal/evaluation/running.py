@@ -189,20 +189,19 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     names, skipped = _choose_methods(setup)
     if request.tune:  # before hours of fitting
         inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))
-    candidates = {name: make_candidate(setup, name) for name in names}
+    candidates = [make_candidate(setup, name) for name in names]
     ran: list[str] = []
     if request.at_once > 1:
-        of_each = zip(candidates, missing_runs(setup, list(candidates.values())), strict=True)
-        missing = {name: runs for name, runs in of_each if runs}
+        missing = {name: runs for name, runs in missing_runs(setup, candidates).items() if runs}
         if len(missing) > 1:
             warehouse.check_writable()
             _run_side_by_side(setup, list(missing))
             ran = [run.run_id for runs in missing.values() for run in runs]
             setup = replace(setup, request=replace(request, force=False))
-    runs_of = dict(zip(candidates, run_methods(setup, list(candidates.values())), strict=True))
+    runs_of, new = run_methods(setup, candidates)
     if request.methods is None:
         ours = [
-            [row.mean_pool_size for row in read_runs(warehouse, runs_of[name][0]) if row.task == "*"]
+            [row.mean_pool_size for row in read_runs(warehouse, runs_of[name]) if row.task == "*"]
             for name in find_methods("rl_focal")
             if name in runs_of
         ]
@@ -212,13 +211,13 @@ def _evaluate(setup: Setup) -> EvaluationReport:
             for name in _select_methods(request, find_methods("constant_pool"))
             if name not in skipped
         )
-        sized = [make_candidate(setup, name) for name in pools]
-        runs_of |= dict(zip(pools, run_methods(setup, sized), strict=True))
-    run_ids = [run_id for every, _ in runs_of.values() for run_id in every]
-    for candidate in candidates.values() if request.target_errors else ():
+        of_pools, new_of_pools = run_methods(setup, [make_candidate(setup, name) for name in pools])
+        runs_of, new = runs_of | of_pools, new | new_of_pools
+    run_ids = [run_id for runs in runs_of.values() for run_id in runs]
+    for candidate in candidates if request.target_errors else ():
         promise(setup, candidate, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
-    ran += [run_id for _, new in runs_of.values() for run_id in new]
+    ran += [run_id for run_id in run_ids if run_id in new]
     left_out = dataset.left_out, tuple(skipped.items())
     warnings = warnings_of(stored_promises(warehouse, run_ids)) if request.target_errors else ()
     return EvaluationReport(read_runs(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
