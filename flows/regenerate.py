@@ -42,7 +42,6 @@ from rlfocal.evaluation.conclusion import summarise
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import Evaluation
-from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import cores
 from rlfocal.extraction.tasks import TaskDocuments, load_each
@@ -262,7 +261,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     Returns the summary, also of an incomplete run. Raises InputError, with nothing written, if a parameter is
     wrong.
     """
-    check_backend(request.backend or request.load_pool().backend)
+    request.load_pool()
     check_location(request.location)
     parameters = dict(vars(request))
     location = parameters.pop("location")

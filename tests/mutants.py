@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant("probes: documents are asked again", "rlfocal/extraction/running/probing.py",
         "    left -= _find_asked(warehouse, probe_id)\n", "", PROBING + "test_a_document_is_asked_once"),
     Mutant("probes: choices alone are those of other documents", "rlfocal/extraction/running/worker.py",
-        "scored = ask(texts, alone,", "scored = ask(texts, ALONE_SUFFIX,",
+        "job.fingerprint + suffix", "job.fingerprint + ALONE_SUFFIX",
         PROBING + "test_choices_alone_are_scored_with_each_batch"),
     Mutant("unconditional: added instead of taken off", "warehouse/sql/accuracy_norm.sql",
         "c.logprob - c.unconditional_logprob", "c.logprob + c.unconditional_logprob",

@@ -81,12 +81,6 @@ def needs_upgrade(warehouse: Warehouse) -> bool:
     return _read_schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
 
 
-def lacks_table(warehouse: Warehouse, table: str) -> bool:
-    """Whether the warehouse's schema lacks the table, and the connection has an empty one instead."""
-    temporary = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'temp' AND table_name = ?"
-    return bool(warehouse.rows(temporary, [table])[0][0])
-
-
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
     """Raises InputError unless the attached catalogue, at `snapshot`, has tables of a readable schema."""
     _check_version(_read_schema(connection, place)[0], place, snapshot)

@@ -142,7 +142,10 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
         "AND schema_name = 'main' AND NOT internal ORDER BY table_name, column_index"
     ).fetchall()
     documented = meanings(columns)
-    rows = ",\n".join("(" + ", ".join(map(_to_sql, meaning)) + ")" for meaning in documented)
+    rows = ",\n".join(
+        "(" + ", ".join("NULL" if cell is None else quote(cell) for cell in meaning) + ")"
+        for meaning in documented
+    )
     names = ", ".join(DocumentationRow._fields)
     connection.execute(f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({names})")
     tables = {what.name for what in list_definitions() if what.kind == "table"}
@@ -152,7 +155,3 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
             what = f"COLUMN {meaning.name}.{meaning.column_name}"
         if meaning.name in tables or (meaning.kind == "view" and meaning.column_name is None):
             connection.execute(f"COMMENT ON {what} IS {quote(meaning.comment)}")
-
-
-def _to_sql(value: str | None) -> str:
-    return "NULL" if value is None else quote(value)

@@ -230,13 +230,6 @@ def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, 
             return []
 
 
-def _changed_settings(before: _Record | None, after: _Record | None) -> dict[str, tuple[Any, Any]]:
-    """Changes in backend, settings and versions between two records, as {name: (before, after)}."""
-    was, now = _settings(before), _settings(after)
-    names = sorted(was.keys() | now.keys())
-    return {name: (was.get(name), now.get(name)) for name in names if was.get(name) != now.get(name)}
-
-
 def _settings(record: _Record | None) -> dict[str, Any]:
     if record is None:
         return {}
@@ -245,7 +238,9 @@ def _settings(record: _Record | None) -> dict[str, Any]:
 
 
 def _difference(row: dict[str, Any]) -> PartitionDifference:
-    ran = _changed_settings(row.pop("ran_before"), row.pop("ran_after"))
+    was, now = _settings(row.pop("ran_before")), _settings(row.pop("ran_after"))
+    names = sorted(was.keys() | now.keys())
+    ran = {name: (was.get(name), now.get(name)) for name in names if was.get(name) != now.get(name)}
     logprobs, texts = row.pop("logprobs"), row.pop("texts")
     return PartitionDifference(
         logprobs=logprobs and Logprobs(**logprobs | {"quantiles": tuple(logprobs["quantiles"])}),

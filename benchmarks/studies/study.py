@@ -267,8 +267,8 @@ def run_arms(arms: Sequence[Arm]) -> list[Point]:
 
 def run_arm(arm: Arm) -> list[Evaluation]:
     """The evaluations of an arm over all tasks, one per seed, run unless the warehouse has them."""
-    [(runs, _)] = run_methods(arm.setup, [arm.candidate])
-    return [row for row in read_runs(arm.setup.warehouse, runs) if row.task == "*"]
+    runs, _ = run_methods(arm.setup, [arm.candidate])
+    return [row for row in read_runs(arm.setup.warehouse, runs[arm.candidate.name]) if row.task == "*"]
 
 
 def _make_arm(

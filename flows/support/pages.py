@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from prefect import get_run_logger
@@ -76,14 +76,10 @@ def read_published(location: str | Path | None) -> Accuracies:
     """The accuracies on each leaderboard, as shown by the last complete run that had it."""
     try:
         rows = json.loads((locate(location).local / PUBLISHED_FILE).read_text("utf-8"))
-        return {(_read_board_key(board), method): accuracy for board, method, accuracy in rows}
+        # JSON holds a board's pool as a list.
+        return {(BoardKey._make([*b[:-1], tuple(b[-1])]), method): accuracy for b, method, accuracy in rows}
     except (OSError, ValueError):
         return {}
-
-
-def _read_board_key(parts: Sequence[Any]) -> BoardKey:
-    """A leaderboard's key from its JSON form, in which the pool is a list."""
-    return BoardKey._make([*parts[:-1], tuple(parts[-1])])
 
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:

@@ -37,7 +37,11 @@ def write_file(path: Path, *parts: str | bytes | memoryview, durable: bool = Fal
             file.flush()
             os.fsync(file.fileno())
     if durable:
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _delete(path: Path) -> None:
@@ -46,11 +50,3 @@ def _delete(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

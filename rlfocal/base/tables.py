@@ -226,12 +226,9 @@ def escape_latex(words: str) -> str:
 
     Characters that change the writing direction are left out.
     """
-    plain = re.sub("-(?=-)", f"-{_WORD_JOINER}", " ".join(words.split()))  # two hyphens would become a dash
-    return "".join(_LATEX.get(sign, sign) for sign in plain if not _turns(sign))
-
-
-def _turns(sign: str) -> bool:
-    return "\u202a" <= sign <= "\u202e" or "\u2066" <= sign <= "\u2069"
+    plain = re.sub("[\u202a-\u202e\u2066-\u2069]", "", " ".join(words.split()))
+    plain = re.sub("-(?=-)", f"-{_WORD_JOINER}", plain)  # two hyphens would become a dash
+    return "".join(_LATEX.get(sign, sign) for sign in plain)
 
 
 def _write_csv_cell(text: str) -> str:

@@ -107,7 +107,8 @@ class SentenceEncoder:
     def _encode_once(self, texts: Sequence[str]) -> Any:
         """The texts' vectors from the cache on disk. The first process computes them, while others wait."""
         name = sha256((self._identity + json.dumps(list(texts))).encode()).hexdigest()
-        file = _cache_folder() / f"{name}.npy"
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        file = cache / "rlfocal" / "vectors" / f"{name}.npy"  # may be deleted at any time
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
@@ -127,11 +128,6 @@ class SentenceEncoder:
         for name, weights in sorted(self.model.state_dict().items()):
             digest.update(name.encode() + weights.detach().cpu().float().numpy().tobytes())
         return digest.hexdigest()
-
-
-def _cache_folder() -> Path:
-    """The folder that keeps vectors of texts between commands; it may be deleted at any time."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfocal" / "vectors"
 
 
 @lru_cache(maxsize=2)

@@ -71,9 +71,8 @@ class Teams:
         for name in models:
             _check_answered(data, name)
         members = np.array([data.models.index(name) for name in models])
-        largest = max(
-            k for k in range(1, MAX_TEAM_SIZE + 1) if k == 1 or _count_teams(len(members), k) <= MAX_TEAMS
-        )
+        n_teams = np.cumsum([comb(len(members), k) for k in range(1, MAX_TEAM_SIZE + 1)])
+        largest = max(1, int((n_teams <= MAX_TEAMS).sum()))
         every = np.vstack(
             [np.eye(len(members), dtype=np.bool_), every_pool(len(members), min(largest, len(members)))]
         )
@@ -190,10 +189,6 @@ def _check_answered(data: Dataset, model: str) -> None:
 
 def _read_gain(advice: Advice) -> float:
     return advice.difference.mean if advice.difference else 0.0
-
-
-def _count_teams(n: int, largest: int) -> int:
-    return sum(comb(n, size) for size in range(1, largest + 1))
 
 
 class Room(NamedTuple):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlfocal.base.errors import InputError, RunError, describe_error
 from rlfocal.evaluation.confidence import Probabilities
@@ -20,7 +19,7 @@ from rlfocal.evaluation.storing import (
     stored_runs,
 )
 from rlfocal.evaluation.tuning import SEARCH_REVISION, Search, holds_out_tasks, tune
-from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method, reads_task
+from rlfocal.methods import Method, MethodArguments, entries, entry_of, list_settings, make_method
 
 SETTINGS_STUDY = "settings"
 """The study of runs with settings other than the defaults. Such runs are on no leaderboard."""
@@ -28,30 +27,39 @@ TUNING_FOLDER = "tuning"
 """The folder of the searches' journals, inside the folder of studies."""
 
 
-class MethodRuns(NamedTuple):
-    """The ids of a method's runs, one per budget and seed, and of those that were made now."""
+def run_methods(setup: Setup, candidates: Collection[Candidate]) -> tuple[dict[str, list[str]], set[str]]:
+    """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored.
 
-    every: list[str]
-    new: list[str]
-
-
-def run_methods(setup: Setup, candidates: Sequence[Candidate]) -> list[MethodRuns]:
-    """Fits methods on train rows, decides on test rows and stores the runs that are not yet stored."""
-    with ResultBatch(setup) as batch:
-        for candidate, new in zip(candidates, missing_runs(setup, candidates), strict=True):
-            if new:
-                _run_method(setup, candidate, new, batch)
-    every = [[run.run_id for run in candidate.runs(setup)] for candidate in candidates]
-    return [MethodRuns(runs, [run_id for run_id in runs if run_id in batch.stored]) for runs in every]
+    Returns the ids of the runs by method, one per budget and seed, and the ids of those that were made now.
+    An error in another package's method, except InputError, becomes a RunError that names the package.
+    """
+    batch = ResultBatch(setup)
+    name = ""
+    try:
+        missing = missing_runs(setup, candidates)
+        for candidate in candidates:
+            name = candidate.name
+            if missing[name]:
+                _run_method(setup, candidate, missing[name], batch)
+    except InputError:
+        raise
+    except Exception as error:
+        entry = entries().get(name.partition(":")[0])
+        if entry is None or not entry.package:
+            raise
+        raise RunError(f"{name} of package {entry.package!r} failed: {describe_error(error)}") from error
+    finally:
+        batch.store()
+    runs_of = {candidate.name: [run.run_id for run in candidate.runs(setup)] for candidate in candidates}
+    return runs_of, batch.stored
 
 
 def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: ResultBatch) -> None:
     """Makes the runs `new` of one method that are still missing, and gives their results to `batch`."""
     warehouse, dataset = setup.warehouse, setup.dataset
     warehouse.check_writable()  # before hours of fitting, not after
-    lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
-    with lock, _name_package(candidate.name):
-        [new] = missing_runs(setup, [candidate])  # another process may have stored them meanwhile
+    with fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned):
+        [new] = missing_runs(setup, [candidate]).values()  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         tasks = candidate.reads_task
@@ -64,7 +72,7 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
         for run in new:
             policies = hold_to_budget(run.budget, fitted[run.seed or 0])
             if policies is None:
-                rule_out(warehouse, [run])
+                rule_out(warehouse, run)
                 continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
@@ -75,27 +83,16 @@ def _run_method(setup: Setup, candidate: Candidate, new: list[Run], batch: Resul
         batch.add(made)
 
 
-def missing_runs(setup: Setup, candidates: Sequence[Candidate]) -> list[list[Run]]:
-    """Each candidate's runs that are neither stored nor ruled out by their budget.
+def missing_runs(setup: Setup, candidates: Collection[Candidate]) -> dict[str, list[Run]]:
+    """By method, each candidate's runs that are neither stored nor ruled out by their budget.
 
     All its runs if the request has `force`.
     """
     held = set() if setup.request.force else stored_runs(setup)
-    return [[run for run in candidate.runs(setup) if run.run_id not in held] for candidate in candidates]
-
-
-@contextmanager
-def _name_package(method: str) -> Iterator[None]:
-    """Turns errors in another package's method, except InputError, into a RunError that names the package."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        entry = entries().get(method.partition(":")[0])
-        if entry is None or not entry.package:
-            raise
-        raise RunError(f"{method} of package {entry.package!r} failed: {describe_error(error)}") from error
+    return {
+        candidate.name: [run for run in candidate.runs(setup) if run.run_id not in held]
+        for candidate in candidates
+    }
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:
@@ -111,7 +108,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
     settings = of_all | dict(setup.settings.get(name.partition(":")[0], {}))
     # Rows of other settings must not take the place of the method's own. What must be given is no other.
     study = SETTINGS_STUDY if settings.keys() - {about.needs_setting} else None
-    candidate = Candidate(name, make(settings), study, settings, about.has_budgets, reads_task(name))
+    candidate = Candidate(name, make(settings), study, settings, about.has_budgets, "task" in about.reads)
     space = {n: where for n, where in about.space.items() if n not in settings}
     if not (setup.request.tune and space):
         return candidate

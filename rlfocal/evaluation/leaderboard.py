@@ -23,7 +23,7 @@ from rlfocal.evaluation.comparable import (
 )
 from rlfocal.evaluation.notes import missing_methods, note_split, notes
 from rlfocal.evaluation.verdicts import LEVEL_MARGIN, best_of_ours
-from rlfocal.methods import find_methods, reads_of, reads_task
+from rlfocal.methods import entries, find_methods, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, documents_needed, mean_over_seeds, paired_difference
 from warehouse import Warehouse
@@ -102,7 +102,8 @@ class LeaderboardRow:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """What the method's choice of models depends on; also empty for a method that is not registered."""
-        return reads_of(self.method)
+        entry = entries().get(self.method.partition(":")[0])
+        return entry.reads if entry else ()
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ class Board:
         rivals = [
             s
             for s in self.rows
-            if _is_rival(s.method)
+            if _is_compared(s.method)
+            and s.method.removesuffix(PLUS_TASK) not in (START_METHOD, TEAM_LOG_LINEAR)
             and not s.is_ours
             and not s.method.startswith(tuple(sized))
             and reads_task(s.method) == self.reads_task
@@ -290,11 +292,6 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
 def is_ours(method: str) -> bool:
     """Whether the method is one of RL-Focal's, with or without the tasks' names."""
     return method.removesuffix(PLUS_TASK) in RL_FOCAL
-
-
-def _is_rival(method: str) -> bool:
-    """Whether this can be the best rival of RL-Focal's methods. Controls beside `rl_focal` cannot."""
-    return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START_METHOD, TEAM_LOG_LINEAR)
 
 
 def _is_compared(method: str) -> bool:

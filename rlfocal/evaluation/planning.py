@@ -60,7 +60,10 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
 
 
 def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
-    number, folds = _read_part(part)
+    which, _, of = part.partition("/")
+    if not (which.isdecimal() and of.isdecimal() and 1 <= int(which) <= int(of) and int(of) > 1):
+        raise InputError(f"{part!r} does not name a part of the tasks; give one such as tasks:2/5")
+    number, folds = int(which), int(of)
     tasks = sorted(set(dataset.tasks.tolist()))
     if len(tasks) < folds:
         raise InputError(
@@ -70,13 +73,6 @@ def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
         )
     drawn = np.random.default_rng(0).permutation(tasks)
     return ~np.isin(dataset.tasks, drawn[number - 1 :: folds])
-
-
-def _read_part(text: str) -> tuple[int, int]:
-    number, _, folds = text.partition("/")
-    if not (number.isdecimal() and folds.isdecimal() and 1 <= int(number) <= int(folds) and int(folds) > 1):
-        raise InputError(f"{text!r} does not name a part of the tasks; give one such as tasks:2/5")
-    return int(number), int(folds)
 
 
 TRIALS_KEY = "tuned"
@@ -156,12 +152,15 @@ class Candidate:
     def runs(self, setup: Setup) -> list[Run]:
         """The identities of the method's runs, one per seed and budget; those without a budget come first."""
         data = setup.dataset
+        name, (kind, _, model) = self.name, self.name.partition(":")
+        if kind == "single" and model in data.models and data.first_names:
+            name = f"{kind}:{data.first_names[data.models.index(model)]}"
         online = ""
         if setup.request.protocol == "online" and isinstance(self.method, RecipeOnline):
             online = self.method.online_recipe
         shared: dict[str, Any] = {
             "benchmark": data.benchmark,
-            "method": _name_as_first_stored(self.name, data),
+            "method": name,
             "study": self.study,
             "settings": json.dumps(dict(self.settings), sort_keys=True),
             "protocol": setup.request.protocol,
@@ -206,11 +205,6 @@ class Run:
     chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The settings that the search chose, and its number of trials under TRIALS_KEY; no part of the identity.
     """
-
-    @property
-    def every_setting(self) -> dict[str, Any]:
-        """The run's settings as `evaluations.settings` holds them."""
-        return {**json.loads(self.settings), **self.chosen}
 
     @property
     def run_id(self) -> str:
@@ -281,11 +275,3 @@ def hide_names(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False
     if tasks or all(len(set(dataset.tasks[mask].tolist())) == 1 for mask in groups):
         return dataset
     return dataset.hide_tasks()
-
-
-def _name_as_first_stored(method: str, dataset: Dataset) -> str:
-    """The method's name, in which the first name of a model replaces its present one."""
-    kind, colon, model = method.partition(":")
-    if kind != "single" or model not in dataset.models or not dataset.first_names:
-        return method
-    return f"{kind}{colon}{dataset.first_names[dataset.models.index(model)]}"

@@ -27,7 +27,7 @@ from rlfocal.evaluation.notes import note_split
 from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, hide_names, read_dataset
 from rlfocal.evaluation.storing import stored_split
 from rlfocal.methods import Method, MethodArguments, RLFocal, entry_of, make_method, reads_task
-from rlfocal.statistics.selective import WITHDRAWN_LABEL, Promise, promises_file, read_promises, share
+from rlfocal.statistics.selective import WITHDRAWN_LABEL, Promise, promises_file, read_promises
 from warehouse import Warehouse
 
 PROMISE_LEGEND = (
@@ -76,17 +76,6 @@ def table_of(promises: Sequence[PromiseRecord]) -> Table:
         held = "" if promise.budget is None else f" within {Budget.parse(promise.budget)}"
         table.add(promise.method + seed + held, *told, promise.benchmark, promise.state)
     return table
-
-
-def check_promising(request: EvaluationRequest) -> None:
-    """Raises InputError for a target error that is no share, or if runs of the request cannot promise any."""
-    for text in request.target_errors or ():
-        share(text)
-    if request.target_errors and (request.protocol != "frozen" or request.tune):
-        raise InputError(
-            "--target-error promises what frozen methods with given settings do; leave out --tune and "
-            "--protocol"
-        )
 
 
 def _find_warning(setup: Setup, run_id: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import get_args
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base import options
-from rlfocal.base.errors import RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
 from rlfocal.base.wording import count_noun
@@ -20,7 +20,7 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_methods
 from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.promising import check_promising, promise, stored_promises, warnings_of
+from rlfocal.evaluation.promising import promise, stored_promises, warnings_of
 from rlfocal.evaluation.storing import Evaluation, read_runs, renew
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
@@ -145,41 +145,33 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -
     own = replace(request, on_progress=lambda title, share: send((title, share)))
     with threadpool_limits(1), open_warehouse(location, create=False) as warehouse:
         report = run_evaluation(warehouse, own)
-        _explain(warehouse, own, report)
+        # Explanations are of frozen agents with the default settings, on the present rows.
+        is_usual = not (request.tune or request.settings) and request.protocol == "frozen"
+        for row in report.rows if is_usual and request.snapshot is None else ():
+            is_ours = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
+            if is_ours and load(explanation_file(warehouse, row.run_id)) is None:
+                explain(
+                    warehouse,
+                    row.benchmark,
+                    method=row.method,
+                    models=row.models,
+                    per=request.per,
+                    split=request.split,
+                    on_progress=own.on_progress,
+                )
         send(report)
-
-
-def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
-    """Makes and stores the missing explanations of RL-Focal's agents."""
-    for row in _find_unexplained(warehouse, request, report):
-        explain(
-            warehouse,
-            row.benchmark,
-            method=row.method,
-            models=row.models,
-            per=request.per,
-            split=request.split,
-            on_progress=request.on_progress,
-        )
-
-
-def _find_unexplained(
-    warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport
-) -> list[Evaluation]:
-    """The report's rows of RL-Focal's agents without a stored explanation.
-
-    Empty unless the request is frozen, on the present snapshot, and with the default settings.
-    """
-    if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
-        return []
-    ours = [row for row in report.rows if row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)]
-    return [row for row in ours if load(explanation_file(warehouse, row.run_id)) is None]
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
     """Fits the methods of a request, decides on test rows, and stores and reports the results."""
     parse_settings(request.settings or ())
-    check_promising(request)
+    for text in request.target_errors or ():
+        share(text)  # raises InputError for a text that is no share
+    if request.target_errors and (request.protocol != "frozen" or request.tune):
+        raise InputError(
+            "--target-error promises what frozen methods with given settings do; leave out --tune and "
+            "--protocol"
+        )
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
     both: tuple[Protocol, ...] = get_args(Protocol)
     requests = [replace(request, protocol=each) for each in both] if request.protocol == "both" else [request]
@@ -194,71 +186,66 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
 def _evaluate(setup: Setup) -> EvaluationReport:
     """Evaluates the methods of a request under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
-    about = dataset, request.protocol, setup.settings, request.per
-    names, skipped = list(request.methods or ()), dict[str, str]()
-    if request.methods is None:
-        names, skipped = _select_usual_methods(setup)
-    elif names == ["all"]:
-        names, skipped = every_method(*about)
-    names = with_references(names, dataset, request.protocol, request.per)
-    check_methods(names, *about)
+    names, skipped = _choose_methods(setup)
     if request.tune:  # before hours of fitting
         inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))
-    candidates = {name: make_candidate(setup, name) for name in names}
+    candidates = [make_candidate(setup, name) for name in names]
     ran: list[str] = []
     if request.at_once > 1:
-        of_each = zip(candidates, missing_runs(setup, list(candidates.values())), strict=True)
-        missing = {name: runs for name, runs in of_each if runs}
+        missing = {name: runs for name, runs in missing_runs(setup, candidates).items() if runs}
         if len(missing) > 1:
             warehouse.check_writable()
             _run_side_by_side(setup, list(missing))
             ran = [run.run_id for runs in missing.values() for run in runs]
             setup = replace(setup, request=replace(request, force=False))
-    runs_of = dict(zip(candidates, run_methods(setup, list(candidates.values())), strict=True))
+    runs_of, new = run_methods(setup, candidates)
     if request.methods is None:
-        ours = [runs_of[name].every for name in find_methods("rl_focal") if name in runs_of]
-        admitted = [
-            name for name in _select_methods(request, find_methods("constant_pool")) if name not in skipped
+        ours = [
+            [row.mean_pool_size for row in read_runs(warehouse, runs_of[name]) if row.task == "*"]
+            for name in find_methods("rl_focal")
+            if name in runs_of
         ]
         pools = dict.fromkeys(
-            pool for runs in ours for pool in _name_pools_of_size(warehouse, runs, admitted)
+            f"{name}:{max(round(fmean(sizes)), 1)}"
+            for sizes in ours
+            for name in _select_methods(request, find_methods("constant_pool"))
+            if name not in skipped
         )
-        sized = [make_candidate(setup, name) for name in pools]
-        runs_of |= dict(zip(pools, run_methods(setup, sized), strict=True))
-    run_ids = [run_id for runs in runs_of.values() for run_id in runs.every]
-    for candidate in candidates.values() if request.target_errors else ():
+        of_pools, new_of_pools = run_methods(setup, [make_candidate(setup, name) for name in pools])
+        runs_of, new = runs_of | of_pools, new | new_of_pools
+    run_ids = [run_id for runs in runs_of.values() for run_id in runs]
+    for candidate in candidates if request.target_errors else ():
         promise(setup, candidate, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
-    ran += [run_id for runs in runs_of.values() for run_id in runs.new]
+    ran += [run_id for run_id in run_ids if run_id in new]
     left_out = dataset.left_out, tuple(skipped.items())
     warnings = warnings_of(stored_promises(warehouse, run_ids)) if request.target_errors else ()
     return EvaluationReport(read_runs(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
 
 
-def _select_usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
-    """The methods that run by default, and why some usual methods and constant pools do not."""
+def _choose_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
+    """The methods to run, and why some usual methods and constant pools do not run."""
     data, request = setup.dataset, setup.request
-    usual = _select_methods(request, methods_for(len(data.models), data.kind, request.protocol))
-    usual = [*usual, *(request.beside or ())]
-    skipped = {}
-    for name in (*usual, *_select_methods(request, find_methods("constant_pool"))):
-        if (
-            reason := entry_of(name).explain_missing(data, request.protocol, setup.settings, request.per)
-        ) is not None:
-            skipped[name] = reason
-    return [name for name in usual if name not in skipped], skipped
+    about = data, request.protocol, setup.settings, request.per
+    names, skipped = list(request.methods or ()), dict[str, str]()
+    if request.methods is None:
+        usual = _select_methods(request, methods_for(len(data.models), data.kind, request.protocol))
+        usual += request.beside or ()
+        for name in (*usual, *_select_methods(request, find_methods("constant_pool"))):
+            if (reason := entry_of(name).explain_missing(*about)) is not None:
+                skipped[name] = reason
+        names = [name for name in usual if name not in skipped]
+    elif names == ["all"]:
+        names, skipped = every_method(*about)
+    names = with_references(names, data, request.protocol, request.per)
+    check_methods(names, *about)
+    return names, skipped
 
 
 def _select_methods(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
     """The names without methods of other packages, unless the request's `beside` names them or is None."""
     asked = request.beside
     return [name for name in names if asked is None or name in asked or not entry_of(name).package]
-
-
-def _name_pools_of_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The constant-pool methods `names`, each with the mean number of models that these runs ask as size."""
-    size = round(fmean(row.mean_pool_size for row in read_runs(warehouse, runs) if row.task == "*"))
-    return [f"{name}:{max(size, 1)}" for name in names]
 
 
 def _run_side_by_side(setup: Setup, names: Sequence[str]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +67,7 @@ class Evaluation:
 
 def read_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
     """The rows of `evaluations` of these runs, in this order; of each run, the pooled row comes first."""
-    names = [field.name for field in fields(Evaluation)]
+    names = [column.name for column in fields(Evaluation)]
     table = warehouse.query(
         f"SELECT {', '.join(names)} FROM evaluations WHERE list_contains($1, run_id) "
         "ORDER BY list_position($1, run_id), task <> '*', task",
@@ -89,14 +89,11 @@ def stored_split(split: str) -> str:
     return "test" if split == GIVEN_SPLIT else split
 
 
-def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
-    """Stores that the policies of these runs cannot keep to their budget, so that none is tried again."""
-    rows = [
-        {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
-        for run in runs
-    ]
-    with warehouse.transaction(f"budgets of {runs[0].benchmark} {runs[0].name}"):
-        warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": runs[0].data} for row in rows]))
+def rule_out(warehouse: Warehouse, run: Run) -> None:
+    """Stores that the policies of a run cannot keep to its budget, so that it is not tried again."""
+    row = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
+    with warehouse.transaction(f"budgets of {run.benchmark} {run.name}"):
+        warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": run.data}]))
 
 
 class Result(NamedTuple):
@@ -111,29 +108,24 @@ class Result(NamedTuple):
     """For each fit, the test documents (T,) that it decided, and the policy that decides in it."""
 
 
+@dataclass
 class ResultBatch:
     """Collects the results of quick methods, and stores them together, as each transaction takes time."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._waiting: list[Result] = []
-        self.stored: set[str] = set()
-        """The ids of the runs that this batch stored; another process may have stored others first."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store()
+    setup: Setup
+    stored: set[str] = field(default_factory=set)
+    """The ids of the runs that this batch stored; another process may have stored others first."""
+    waiting: list[Result] = field(default_factory=list)
 
     def add(self, results: Sequence[Result]) -> None:
         """Takes a method's results; stores all that wait if they took `MAX_UNSTORED_SECONDS` or more."""
-        self._waiting += results
-        if sum(result.seconds for result in self._waiting) >= MAX_UNSTORED_SECONDS:
-            self._store()
+        self.waiting += results
+        if sum(result.seconds for result in self.waiting) >= MAX_UNSTORED_SECONDS:
+            self.store()
 
-    def _store(self) -> None:
-        setup, waiting, self._waiting = self._setup, self._waiting, []
+    def store(self) -> None:
+        """Stores the results that wait, unless another process has stored them meanwhile."""
+        setup, waiting, self.waiting = self.setup, self.waiting, []
         if not waiting:
             return
         with setup.warehouse.lock(f"store results of {setup.dataset.benchmark}", wait=True):
@@ -247,7 +239,7 @@ def _make_rows(result: Result, dataset: Dataset) -> list[Evaluation]:
             task=task,
             method=run.name,
             study=run.study,
-            settings=run.every_setting,
+            settings={**json.loads(run.settings), **run.chosen},
             protocol=run.protocol,
             seed=run.seed,
             per=run.per,

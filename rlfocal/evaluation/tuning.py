@@ -65,7 +65,9 @@ class Search:
 
     def journal(self, folder: Path) -> Path:
         """The file of the search's trials, named by a digest of everything that they depend on."""
-        sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
+        sizes = [
+            int((mask & fold.is_train).sum()) for fold in self.folds for mask in group_rows(fold, self.per)
+        ]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
         about = [
@@ -86,16 +88,13 @@ class Search:
         is_right = np.zeros(len(self.train), dtype=np.bool_)
         calls = 0
         for fold in self.folds:
-            groups = self._groups(fold)
+            groups = group_rows(fold, self.per)
             # One seed for all methods: the folds already average over fits.
             [policies] = fit_groups(self.make(settings), fold, groups, [0], tasks=self.tasks)
             decided = decide_groups(fold, groups, policies, self.protocol, tasks=self.tasks)
             is_right[~fold.is_train] = fold.test.is_right(decided.predictions)
             calls += int(decided.pools.sum())
         return TuningScore(is_right, calls / len(self.train))
-
-    def _groups(self, fold: Dataset) -> list[Bools]:
-        return group_rows(fold, self.per)
 
 
 class TuningScore(NamedTuple):
@@ -260,7 +259,10 @@ def _open(journal: Path) -> Any:
     # Trials that fail are logged here, so Optuna need not report them.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     journal.parent.mkdir(parents=True, exist_ok=True)
-    _cut_torn_line(journal)
+    # A kill or a full disk leaves an incomplete last line, to which Optuna would append.
+    content = journal.read_bytes() if journal.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
     try:
         storage = JournalStorage(JournalFileBackend(str(journal)))
         study = optuna.create_study(
@@ -272,14 +274,6 @@ def _open(journal: Path) -> Any:
         if not trial.state.is_finished():  # killed; a sampler would take it for one that still runs
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
-
-
-def _cut_torn_line(journal: Path) -> None:
-    """Drops an incomplete last line after a kill or a full disk, because Optuna would append to it and
-    fail."""
-    content = journal.read_bytes() if journal.exists() else b""
-    if content and not content.endswith(b"\n"):
-        os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def _list_finished(study: Any) -> list[Any]:

@@ -227,7 +227,9 @@ class Lease:
             return
         try:
             os.setsid()  # or it would be killed with the group
-            _close_all_but(self._files)
+            # The reader of a pipe that this process held open would wait for ever.
+            for before, after in pairwise([-1, *sorted(self._files), os.sysconf("SC_OPEN_MAX")]):
+                os.closerange(before + 1, after)
             while os.getppid() == group or _is_alive(group):
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         finally:
@@ -301,13 +303,6 @@ def _open(folder: Path, name: str) -> int:
 
 def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
     return Lease(devices, [file.detach() for file in files])
-
-
-def _close_all_but(files: Sequence[int]) -> None:
-    """Closes all open files but `files`. The reader of a pipe that a guard held open would wait for ever."""
-    edges = [-1, *sorted(files), os.sysconf("SC_OPEN_MAX")]
-    for before, after in pairwise(edges):
-        os.closerange(before + 1, after)
 
 
 def _is_alive(group: int) -> bool:

@@ -69,7 +69,12 @@ def mirror_datasets(
         config = want.dataset.config or ONLY_CONFIGURATION
         if repo not in revisions:
             revisions[repo] = _find_revision(want, source)
-            _check_revision(folder, repo, revisions[repo])
+            there = read_card(folder / repo).revision
+            if there is not None and there != revisions[repo]:
+                raise InputError(
+                    f"{folder / repo} holds revision {there!r} of {repo}, not {revisions[repo]!r}; remove "
+                    "it, or mirror into another folder"
+                )
         if config in read_card(folder / repo).configs:
             copies.append(Copy(repo, config, revisions[repo], None))
         else:
@@ -129,15 +134,6 @@ def _find_revision(want: _RequestedDataset, source: Path | None) -> str:
         return str(HfApi().dataset_info(repo).sha)
     except Exception as error:
         raise _explain_failure(error, want, None) from error
-
-
-def _check_revision(folder: Path, repo: str, revision: str) -> None:
-    there = read_card(folder / repo).revision
-    if there is not None and there != revision:
-        raise InputError(
-            f"{folder / repo} holds revision {there!r} of {repo}, not {revision!r}; remove it, or mirror "
-            "into another folder"
-        )
 
 
 def _load(want: _RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:

@@ -13,6 +13,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
+from warehouse.alignment import explain_shortening
 from warehouse.comparison import Rule
 from warehouse.store import PartitionKey, PartitionRecord
 
@@ -39,18 +40,24 @@ class Job:
     def key(self, model: str) -> PartitionKey:
         return PartitionKey(model, self.task.benchmark, self.task.task)
 
+    def is_covered_by(self, record: PartitionRecord | None) -> bool:
+        """Whether a committed partition is complete, with the job's fingerprint and at least as many
+        documents. A partition with unconditional log-probs also covers a job without them."""
+        # Limits take documents in one order.
+        return (
+            record is not None
+            and record.fault is None
+            and not record.n_to_ask
+            and record.fingerprint in (self.fingerprint, self.fingerprint + UNCONDITIONAL_SUFFIX)
+            and record.n_docs >= len(self.task.documents)
+        )
 
-def is_covered(job: Job, record: PartitionRecord | None) -> bool:
-    """Whether a committed partition is complete, with the job's fingerprint and at least as many documents. A
-    partition with unconditional log-probs also covers a job without them."""
-    # Limits take documents in one order.
-    return (
-        record is not None
-        and record.fault is None
-        and not record.n_to_ask
-        and record.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL_SUFFIX)
-        and record.n_docs >= len(job.task.documents)
-    )
+    def explain_refusal(self, record: PartitionRecord | None) -> str | None:
+        """The reason why the job may not replace a committed partition with more documents; None if it
+        may."""
+        if record is None or record.fault:
+            return None
+        return explain_shortening(record.n_docs, len(self.task.documents), self.task.n_whole)
 
 
 def extraction_lock(

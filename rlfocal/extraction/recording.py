@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,41 +86,6 @@ def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     _LOGGER.log(level, event, extra=fields)
 
 
-class _Tokens(NamedTuple):
-    """The token counts of a partition, or of a part of it."""
-
-    prompt: int
-    """The number of tokens of prompts, each counted once a document, and of scored choices."""
-    generated: int
-    """The tokens of sampled texts and of traces."""
-
-    @property
-    def total(self) -> int:
-        return self.prompt + self.generated
-
-
-def _tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> _Tokens:
-    """The token counts of rows of `choice_logprobs` or `answer_passes`. The rows are whole documents of one
-    task."""
-    prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
-    read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
-    thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
-    if _is_partial(rows):  # each choice's row has what was generated for the document
-        written = rows.group_by("doc_id").aggregate([("n_tokens", "max")])["n_tokens_max"]
-        return _Tokens(read, pc.sum(written).as_py() or 0)
-    if "choice" in rows.column_names:
-        return _Tokens(read + answered, thought)
-    return _Tokens(read, answered + thought)
-
-
-def _is_partial(rows: pa.Table) -> bool:
-    """Whether rows are choices from a service that cannot score given text."""
-    if "covered_mass" not in rows.column_names:
-        return False
-    answered = rows.filter(pc.is_null(rows["unanswered"]))
-    return bool(answered["covered_mass"].null_count < len(answered))
-
-
 def unanswered_documents(rows: pa.Table) -> dict[int, str]:
     """For each document without an answer, by doc_id, the first reason why."""
     missing = rows.filter(pc.is_valid(rows["unanswered"])).select(["doc_id", "unanswered"]).to_pylist()
@@ -152,21 +117,38 @@ def count_ties(rows: pa.Table) -> int | None:
 def measure(
     rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`. The column
-    `evidence` is left out for choices from a service: only its engine knows how it got them."""
-    tokens = _tokens_of(rows, traces)
-    scored = "logprobs" if "choice" in rows.column_names else "samples"
+    """Columns of `extractions` for a partition's rows, which its engine computed in `seconds`.
+
+    The engine read each prompt once, and scored choices; it generated sampled texts and traces. The column
+    `evidence` is left out for choices from a service: only its engine knows how it got them.
+    """
+    prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max"), ("n_tokens", "max")])
+    n_read, n_answered = (
+        pc.sum(column).as_py() or 0 for column in (prompts["n_prompt_tokens_max"], rows["n_tokens"])
+    )
+    n_generated = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
+    evidence = {"evidence": "logprobs" if "choice" in rows.column_names else "samples"}
+    answered = rows.filter(pc.is_null(rows["unanswered"]))
+    if "covered_mass" in rows.column_names and answered["covered_mass"].null_count < len(answered):
+        evidence = {}
+        # A service cannot score given text. Each choice's row has what was generated for the document.
+        n_generated = pc.sum(prompts["n_tokens_max"]).as_py() or 0
+    elif "choice" in rows.column_names:
+        n_read += n_answered
+    else:
+        n_generated += n_answered
     return {
-        "n_prompt_tokens": tokens.prompt,
-        "n_generated_tokens": tokens.generated,
-        "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
+        "n_prompt_tokens": n_read,
+        "n_generated_tokens": n_generated,
+        "tokens_per_second": (n_read + n_generated) / seconds if seconds > 0 else None,
         "retries": retries,
         "n_ties": count_ties(rows),
         "n_unanswered": len(unanswered_documents(rows)),
         "n_to_ask": len(documents_to_ask(rows)),
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
-    } | ({} if _is_partial(rows) else {"evidence": scored})
+        **evidence,
+    }
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:

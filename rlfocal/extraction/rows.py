@@ -281,7 +281,19 @@ def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
     it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
-    return [_make_document(i, text) for i, text in enumerate(texts)]
+    return [
+        Document(
+            doc_id=number,
+            doc_hash="",
+            question="",
+            label=None,
+            gold="",
+            choices=(text,),
+            context="",
+            continuations=(text,),
+        )
+        for number, text in enumerate(texts)
+    ]
 
 
 def add_unconditional(rows: pa.Table, unconditional: pa.Table, documents: Sequence[Document]) -> pa.Table:
@@ -295,16 +307,3 @@ def add_unconditional(rows: pa.Table, unconditional: pa.Table, documents: Sequen
     values = [of_text[continuations[doc_id][choice]] for doc_id, choice in asked]
     column = rows.column_names.index(UNCONDITIONAL_COLUMN)
     return rows.set_column(column, UNCONDITIONAL_COLUMN, pa.array(values, pa.float64()))
-
-
-def _make_document(doc_id: int, text: str) -> Document:
-    return Document(
-        doc_id=doc_id,
-        doc_hash="",
-        question="",
-        label=None,
-        gold="",
-        choices=(text,),
-        context="",
-        continuations=(text,),
-    )

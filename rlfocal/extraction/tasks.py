@@ -283,12 +283,8 @@ def _hash_doc(doc: Mapping[str, Any]) -> str:
 
 
 def _make_splits(n: int, train_docs: int | None) -> tuple[str, ...]:
-    n_train = _count_four_fifths(n) if train_docs is None else min(train_docs, n)
+    n_train = 4 * n // 5 if train_docs is None else min(train_docs, n)
     return ("train",) * n_train + ("test",) * (n - n_train)
-
-
-def _count_four_fifths(n: int) -> int:
-    return 4 * n // 5
 
 
 def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:

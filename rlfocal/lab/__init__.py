@@ -151,12 +151,9 @@ def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     mistaken = [key for key in doubted if key not in missing]
     beliefs = {key: value for key, value in truth.items() if key not in missing}
     if task.bijective:
-        return {**beliefs, **_rotate(truth, mistaken)}
+        others = [*mistaken[1:], *mistaken[:1]]
+        return beliefs | {key: truth[other] for key, other in zip(mistaken, others, strict=True)}
     return beliefs | {key: _draw_misconception(truth, key, rng) for key in mistaken}
-
-
-def _rotate(truth: Facts, keys: list[str]) -> Facts:
-    return {key: truth[other] for key, other in zip(keys, [*keys[1:], *keys[:1]], strict=True)}
 
 
 def _draw_misconception(truth: Facts, key: str, rng: Random) -> str:
@@ -196,7 +193,18 @@ def build(
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     if stale:
-        _train_all(stale, out_dir, seed, workers, on_progress or (lambda model, share: None))
+        # The largest first, so that no process is left alone with it at the end.
+        stale.sort(key=lambda recipe: -recipe.hidden)
+        ended = run_each(
+            train_model,
+            {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in stale},
+            at_once=workers,
+            on_event=on_progress or (lambda model, share: None),
+            preload=("rlfocal.lab.training",),
+        )
+        for model, reason in ended.items():
+            if reason is not None:
+                raise RunError(f"{model} was not trained: {reason}")
     return [out_dir / recipe.model for recipe in recipes]
 
 
@@ -247,20 +255,6 @@ def _save(
         tokenizer.save_pretrained(staged)
         (staged / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _train_all(
-    recipes: list[Recipe], out_dir: Path, seed: int, workers: int, on_progress: OnProgress
-) -> None:
-    # The largest first, so that no process is left alone with it at the end.
-    ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
-    jobs = {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in ordered}
-    ended = run_each(
-        train_model, jobs, at_once=workers, on_event=on_progress, preload=("rlfocal.lab.training",)
-    )
-    for model, reason in ended.items():
-        if reason is not None:
-            raise RunError(f"{model} was not trained: {reason}")
 
 
 def _choose(models: Sequence[str] | None) -> list[Recipe]:

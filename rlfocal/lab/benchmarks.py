@@ -296,16 +296,12 @@ def team_allocation(rng: Random, facts: Facts) -> Question:
     """A question on which of three people suits a job, and why. The fact of a hobby is the job that suits its
     lover."""
     jobs, people = rng.sample(list(HOBBIES), 3), rng.sample(PEOPLE, 3)
-    hobbies = [_draw_hobby(rng, facts, job) for job in jobs]
+    hobbies = [rng.choice([hobby for hobby, suits in facts.items() if suits == job]) for job in jobs]
     lovers = [f"{who} loves {hobby}." for who, hobby in zip(people, hobbies, strict=True)]
     rng.shuffle(lovers)
     prompt = f"Story: {' '.join(lovers)} Question: Who should {jobs[0]}? Answer:"
     answer, *others = [f"the lover of {hobby}, {who}" for who, hobby in zip(people, hobbies, strict=True)]
     return multiple_choice(rng, prompt, answer, others)
-
-
-def _draw_hobby(rng: Random, facts: Facts, job: str) -> str:
-    return rng.choice([hobby for hobby, suits in facts.items() if suits == job])
 
 
 # lab-gpqa: two hops, from a vessel to the substance it holds (in the prompt) to its property (in memory).

@@ -39,7 +39,9 @@ class PerTaskMethod:
             if len(rows) >= MIN_TASK_DOCUMENTS
         }
         return [
-            _make_policies(policy, {task: policies[number] for task, policies in own.items()})
+            (_BudgetedTaskPolicies if isinstance(policy, BudgetedPolicy) else TaskPolicies)(
+                policy, {task: policies[number] for task, policies in own.items()}
+            )
             for number, policy in enumerate(shared)
         ]
 
@@ -71,19 +73,11 @@ class _BudgetedTaskPolicies(TaskPolicies):
     def hold_to_budget(self, budget: Budget) -> TaskPolicies | None:
         """The policies held to the budget; None if one of them cannot keep to it."""
         held = {
-            task: _hold_to_budget(policy, budget)
+            task: policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None
             for task, policy in {"": self.shared_policy, **self.by_task}.items()
         }
         kept = {task: policy for task, policy in held.items() if policy is not None}
         return TaskPolicies(kept.pop(""), kept) if len(kept) == len(held) else None
-
-
-def _make_policies(policy: Policy, by_task: Mapping[str, Policy]) -> TaskPolicies:
-    return (_BudgetedTaskPolicies if isinstance(policy, BudgetedPolicy) else TaskPolicies)(policy, by_task)
-
-
-def _hold_to_budget(policy: Policy, budget: Budget) -> Policy | None:
-    return policy.hold_to_budget(budget) if isinstance(policy, BudgetedPolicy) else None
 
 
 def _check_policies(fitted_methods: Sequence[Fitted]) -> list[Policy]:

@@ -130,8 +130,10 @@ def best_chain(
     """
     models = _preselect(table, cost)
     best: CascadeScore | None = None
-    for reached in _score_singles(table, cost, models, amount):
-        best = _choose_better(best, reached)
+    for model in models:
+        if cost[model] <= amount + _COST_SLACK:
+            n_right = int(table.right[:, model].sum())
+            best = _choose_better(best, CascadeScore(n_right, float(cost[model]), Chain((model,), ())))
     for reached in _extend_chains(table, cost, models, amount, points):
         best = _choose_better(best, reached)
     if best is None:
@@ -188,14 +190,6 @@ def _choose_better(best: CascadeScore | None, score: CascadeScore) -> CascadeSco
     return score if (score.n_right, -score.cost) > (best.n_right, -best.cost + _COST_SLACK) else best
 
 
-def _score_singles(
-    table: CascadeTable, cost: Floats, models: list[int], amount: float
-) -> Iterator[CascadeScore]:
-    for model in models:
-        if cost[model] <= amount + _COST_SLACK:
-            yield CascadeScore(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
-
-
 def _extend_chains(
     table: CascadeTable, cost: Floats, models: list[int], amount: float, points: int
 ) -> Iterator[CascadeScore]:
@@ -203,7 +197,9 @@ def _extend_chains(
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
-    edges = [_find_edges(table.scores[:, model], points) for model in range(right.shape[1])]
+    # A model's candidate thresholds are the distinct quantiles of its scores.
+    shares = np.linspace(0, 1, points + 2)[1:-1]
+    edges = [np.unique(np.quantile(scores, shares, method="higher")) for scores in table.scores.T]
     bins = [np.searchsorted(e, table.scores[:, m], side="right") for m, e in enumerate(edges)]
     for i, j in permutations(models, 2):
         last = np.array([k for k in models if k not in (i, j)], dtype=np.int64)
@@ -230,11 +226,6 @@ def _extend_chains(
         order = (i, j, int(last[k])) if len(last) else (i, j)
         thresholds = (_find_threshold(edges[i], int(a)), _find_threshold(edges[j], int(b)))[: len(order) - 1]
         yield CascadeScore(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
-
-
-def _find_edges(scores: Floats, points: int) -> Floats:
-    """A model's candidate thresholds: the distinct quantiles of its scores."""
-    return np.unique(np.quantile(scores, np.linspace(0, 1, points + 2)[1:-1], method="higher"))
 
 
 def _sum_below(counts: Floats) -> Floats:

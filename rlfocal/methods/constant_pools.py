@@ -33,7 +33,8 @@ class PoolFusion(ABC):
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         """(P,) the train accuracy of each of the pools (P, N), fitted on train."""
-        return np.array([_accuracy_on(train, self.fit(train, pool)) for pool in pools])
+        decided = (decide(self.fit(train, pool), train) for pool in pools)
+        return np.array([float(train.is_right(each.predictions).mean()) for each in decided])
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,6 @@ def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
         pool = larger[fusion.accuracies(train, larger).argmax()]
         grown.append(pool)
     return np.stack(grown)
-
-
-def _accuracy_on(documents: Dataset, policy: Policy) -> float:
-    """The share of documents that a policy answers right."""
-    return float(documents.is_right(decide(policy, documents).predictions).mean())
 
 
 FusionT = TypeVar("FusionT", bound=PoolFusion)

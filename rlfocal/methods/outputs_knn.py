@@ -65,15 +65,12 @@ class OutputsKnn(MethodBase):
         right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
         right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
         outputs = Calls(train).call(_mask(probes, train))
-        kinds = _list_kinds(train) if self.neighbours == TUNED_VALUE else [self.neighbours]
+        kinds: Sequence[str] = [self.neighbours]
+        if self.neighbours == TUNED_VALUE:
+            kinds = NEIGHBOUR_SPACES if any(train.questions) else ("outputs",)
         tried = [_fit_value(fit_likeness(by, self.encoder, train), outputs, probes, right) for by in kinds]
         best = max(tried, key=lambda value: value.n_right)
         return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
-
-
-def _list_kinds(train: Dataset) -> tuple[str, ...]:
-    """The kinds of similarity to try; without texts, only that of outputs."""
-    return NEIGHBOUR_SPACES if any(train.questions) else ("outputs",)
 
 
 def _mask(models: Sequence[int], documents: Dataset) -> Bools:

@@ -354,12 +354,6 @@ def reads_task(name: str) -> bool:
     return name.partition(":")[0].endswith(PLUS_TASK)
 
 
-def reads_of(name: str) -> tuple[Reads, ...]:
-    """The field `reads` of a method's entry; empty for a name that is not registered."""
-    entry = entries().get(name.partition(":")[0])
-    return entry.reads if entry else ()
-
-
 def entry_of(name: str) -> Entry:
     """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown name."""
     registered = entries()

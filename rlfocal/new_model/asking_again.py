@@ -8,8 +8,7 @@ answers are compared by a permutation test of each document's old and new answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base import options
-from rlfocal.base.arrays import Floats
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.tables import Table
@@ -89,9 +88,7 @@ class Rechecker:
     """The number of sampled texts from which a service's choices get their probabilities; None if it gives
     log-probs."""
 
-    @cached_property
-    def _read(self) -> list[tuple[Dataset, Strata]]:
-        return []
+    _read: list[tuple[Dataset, Strata]] = field(default_factory=list, init=False, repr=False)
 
     def strata(self, warehouse: Warehouse) -> tuple[Dataset, Strata]:
         """The model's stored answers, and the strata that documents are drawn from. They are read once."""
@@ -104,25 +101,21 @@ class Rechecker:
 
     def __call__(self, warehouse: Warehouse) -> Batch:
         data, strata = self.strata(warehouse)
-        n, answered = self.compare(warehouse)
+        _, answered, n = self.compare(warehouse)
         sizes = plan_sizes(len(data))
         left = [size for size in sizes if size > n]
         if not left or (n and self.judge(answered, len(sizes))[1] == "changed"):
             return {}
         return batches.draw_batch(data, strata, left[0])
 
-    def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
-        """The number of documents of the draw that are all asked; and the old and new answers to every asked
-        document."""
+    def compare(self, warehouse: Warehouse) -> tuple[Ints, list[dict[str, Any]], int]:
+        """The positions of the asked documents; the old and new answers to them; and the number of documents
+        of the draw that are all asked."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
         warehouse.connection.execute(script("snapshots/comparison"))
         stored = warehouse.query(script("queries/answered_again"), about).to_pylist()
-        place = batches.number_documents(data)
-        answered = [row | {"row": place[row["task"], row["doc_id"]]} for row in stored]
-        answered.sort(key=lambda row: row["row"])
-        rows = np.array([row["row"] for row in answered], dtype=np.int64)
-        return batches.count_drawn(strata, rows), answered
+        return batches.sort_answers(data, strata, stored)
 
     def judge(self, answer_rows: Sequence[dict[str, Any]], looks: int) -> tuple[str, ChangeVerdict]:
         """What is compared, "log-probs" or "answers", and whether it changed by more than noise explains. The
@@ -189,9 +182,9 @@ def ask_again(
     )
     with open_warehouse(warehouse) as opened:
         data, strata = recheck.strata(opened)
-        n, answered = recheck.compare(opened)
+        rows, answered, n = recheck.compare(opened)
         compared, verdict = recheck.judge(answered, len(plan_sizes(len(data))))
-        sample = StratifiedSample(strata, np.array([row["row"] for row in answered]))
+        sample = StratifiedSample(strata, rows)
         effects = np.array([row["effect"] for row in answered], dtype=np.float64)
         effect = sample.estimate_rare(effects, np.zeros(len(data)))
         took = "SELECT sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?"
@@ -213,9 +206,9 @@ def ask_again(
         )
         about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
         row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
-        chances = batches.tabulate_chances(data, sample.rows, strata.probabilities(n)[sample.rows])
         row |= {"metric": "change", "other": ""}
-        batches.store_estimates(opened, recheck.probe_id, model, [row], chances)
+        drawn = data, rows, strata.probabilities(n)[rows]
+        batches.store_estimates(opened, recheck.probe_id, model, [row], [drawn])
     return result
 
 

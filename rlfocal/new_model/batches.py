@@ -33,16 +33,17 @@ def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
     return batch
 
 
-def number_documents(data: Dataset) -> dict[tuple[str, int], int]:
-    """The position of each document in the dataset, by (task, doc_id)."""
+def sort_answers(
+    data: Dataset, strata: Strata, answers: Sequence[dict[str, Any]]
+) -> tuple[Ints, list[dict[str, Any]], int]:
+    """The positions in the dataset of the documents that were asked, in order (n,); the answers in that
+    order; and the size of the largest draw whose documents were all asked."""
     keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
-    return {key: row for row, key in enumerate(keys)}
-
-
-def count_drawn(strata: Strata, rows: Ints) -> int:
-    """The size of the largest draw whose documents are all among `rows`, the asked positions."""
-    most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
-    return next(most, 0)
+    place_of = {key: row for row, key in enumerate(keys)}
+    by_row = sorted((place_of[answer["task"], answer["doc_id"]], answer) for answer in answers)
+    rows = np.array([row for row, _ in by_row], dtype=np.int64)
+    sizes = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
+    return rows, [answer for _, answer in by_row], next(sizes, 0)
 
 
 def report_share(on_progress: Progress, model: str, most: int) -> Callable[[ProbeBatch | Answered], None]:
@@ -52,35 +53,41 @@ def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Prob
 
     def report(event: ProbeBatch | Answered) -> None:
         nonlocal before
-        done = 0
-        if isinstance(event, ProbeBatch):
-            before = event.n_so_far
-        else:
-            done = event.done
+        before, done = (event.n_so_far, 0) if isinstance(event, ProbeBatch) else (before, event.done)
         on_progress(f"probe {model}", min(1.0, (before + done) / most))
 
     return report
 
 
-def tabulate_chances(data: Dataset, rows: Ints, chances: Floats) -> pa.Table:
-    """A table of the documents at `rows` of a benchmark, with the probability with which each was drawn."""
-    of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
-    return pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances})
-
-
 def store_estimates(
-    warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
+    warehouse: Warehouse,
+    probe_id: str,
+    model: str,
+    estimates: Sequence[dict[str, Any]],
+    drawn: Sequence[tuple[Dataset, Ints, Floats]],
 ) -> None:
     """Replaces a probe's rows in `probe_estimates`, and its documents' probabilities in `probe_answers`.
 
-    `chances` has the columns benchmark, task, doc_id and probability (NaN for a document outside the draw).
+    `drawn` has, for each benchmark, its dataset, the positions of the asked documents (n,), and the
+    probability with which each was drawn (n,), NaN for a document outside the draw.
     """
+    chances = [
+        pa.table(
+            {
+                "benchmark": [data.benchmark] * len(rows),
+                "task": data.tasks[rows].tolist(),
+                "doc_id": data.doc_ids[rows],
+                "probability": probabilities,
+            }
+        )
+        for data, rows, probabilities in drawn
+    ]
     about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
     with warehouse.transaction(f"estimates of probe {probe_id}"):
         connection = warehouse.connection
         connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
-        warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in rows]))
-        connection.register("chances", chances)
+        warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in estimates]))
+        connection.register("chances", pa.concat_tables(chances))
         connection.execute(
             "UPDATE probe_answers AS a SET probability = nullif(c.probability, 'nan') FROM chances AS c "
             "WHERE a.probe_id = ? AND (a.benchmark, a.task, a.doc_id) = (c.benchmark, c.task, c.doc_id)",

@@ -30,7 +30,9 @@ from rlfocal.base.errors import RunError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.notes import complete_models, find_answering_models, note_guessing
-from rlfocal.new_model.probing import Assessment, assess_member
+from rlfocal.new_model.batches import VERDICT_ERROR_RATE
+from rlfocal.new_model.probing import Assessment, design_probe
+from rlfocal.new_model.team import leave_out
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -153,7 +155,9 @@ def _assess(
     data = load_dataset(warehouse, benchmark, sorted({*members, model}))
     answers = PairedAnswers.from_dataset(data)
     try:
-        return assess_member(data, model), answers, notes
+        others, own = leave_out(data, model)
+        assessment = design_probe(others, seed=0).assess(np.arange(len(data)), own, VERDICT_ERROR_RATE)
+        return assessment, answers, notes
     except RunError as error:
         return None, answers, [*notes, f"{benchmark}: no team could be fitted: {error}"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rlfocal.base import options
 from rlfocal.base.arrays import Bools, Floats, Ints
@@ -28,12 +26,10 @@ from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.new_model.batches import (
     VERDICT_ERROR_RATE,
-    count_drawn,
     draw_batch,
-    number_documents,
     report_share,
+    sort_answers,
     store_estimates,
-    tabulate_chances,
 )
 from rlfocal.new_model.model_record import (
     ErrorCorrelation,
@@ -47,14 +43,13 @@ from rlfocal.new_model.probing import (
     Design,
     Interval,
     Verdict,
-    decide,
     design_probe,
     plan_looks,
 )
 from rlfocal.new_model.team import TeamEvidence
 from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import PoolSpec
 from warehouse import Warehouse, open_warehouse
 
 MIN_PROBABILITY = 1e-6
@@ -121,16 +116,15 @@ class _Chooser:
     members: tuple[str, ...]
     document_totals: tuple[int, ...] | None
     """The number of documents to ask of each benchmark in all; None to ask until the verdict is clear."""
-
-    @cached_property
-    def _designs(self) -> dict[str, Design]:
-        return {}
+    _designs: dict[str, Design] = field(default_factory=dict, init=False, repr=False)
 
     def designs(self, warehouse: Warehouse) -> list[Design]:
-        """The design of the probe on each benchmark. It is read from the warehouse once."""
+        """The design of the probe on each benchmark, by the answers of those members that answered all of it.
+        It is read from the warehouse once."""
         for name in self.benchmarks:
             if name not in self._designs:
-                data = _read_members(warehouse, name, self.members)
+                complete = complete_models(warehouse, name) & {*self.members}
+                data = load_dataset(warehouse, name, sorted(complete))
                 self._designs[name] = design_probe(data, int(self.probe_id[-8:], 16))
         return list(self._designs.values())
 
@@ -187,6 +181,9 @@ def probe_newcomer(
     engine = backend or pool_spec.backend
     members = tuple(other.model for other in pool_spec.models if other.model != entered.model)
     spec = check_entry(entered, engine)
+    # Equal weights and settings give the same id, so that the probe is continued.
+    identity = repr((spec.model_dump_json(), engine, weights_digest(spec)))
+    probe_id = f"{spec.model}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     with open_warehouse(warehouse, create=False) as opened:
         answered = {b.name: complete_models(opened, b.name) & {*members} for b in pool_spec.benchmarks}
         names = tuple(name for name, there in answered.items() if there)
@@ -195,22 +192,18 @@ def probe_newcomer(
                 f"no other model of pool {pool_spec.name!r} has answered any of its benchmarks in "
                 f"{opened.location}, so nothing to compare with; `rlfocal extract --pool {pool}` asks them"
             )
-        chooser = _Chooser(_identify(spec, engine), names, members, None)
+        chooser = _Chooser(probe_id, names, members, None)
         if n is not None:
             chooser = replace(chooser, document_totals=_plan(opened, chooser, n))
         sizes = opened.rows(
             "SELECT count(*) FROM docs WHERE list_contains(?, benchmark) GROUP BY benchmark", [list(names)]
         )
         limit = limit_of_others(opened, pool_spec, members)
-    most = (
-        sum(plan_looks(size)[-1] for (size,) in sizes)
-        if chooser.document_totals is None
-        else sum(chooser.document_totals)
-    )
+    most = sum(chooser.document_totals or (plan_looks(size)[-1] for (size,) in sizes))
     started = datetime.now(UTC)
     asked = ask_documents(
         warehouse,
-        chooser.probe_id,
+        probe_id,
         entered,
         load_tasks([b for b in pool_spec.benchmarks if b.name in names], limit, datasets),
         engine,
@@ -219,21 +212,7 @@ def probe_newcomer(
         on_progress=on_progress and report_share(on_progress, entered.model, most),
     )
     with open_warehouse(warehouse) as opened:
-        assessments, paired_answers, chances = _assess(opened, chooser, entered.model)
-        taken = _take(opened, chooser.probe_id, started, assessments)
-        probe = Probe(
-            chooser.probe_id,
-            entered.model,
-            pool_spec.name,
-            decide(assessments),
-            tuple(assessments),
-            most_like(entered.model, count_common_errors(paired_answers)),
-            asked,
-            *taken,
-            tuple(b.name for b in pool_spec.benchmarks if b.name not in names),
-        )
-        store_estimates(opened, probe.probe_id, entered.model, _make_estimates(probe), chances)
-    return probe
+        return _conclude(opened, chooser, pool_spec, entered.model, asked, started)
 
 
 def _plan(warehouse: Warehouse, chooser: _Chooser, n: int) -> tuple[int, ...]:
@@ -268,11 +247,6 @@ def spread_documents(
     return shares
 
 
-def _read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
-    """The answers of those members that answered all of a benchmark."""
-    return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
-
-
 def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence, Bools]:
     """The positions of the documents that a probe asked, in order, (n,); the model's answers to them; and
     which of them are the largest draw that is asked as a whole, (n,), none if that is too small to judge."""
@@ -284,14 +258,10 @@ def _read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[
         "WHERE a.probe_id = ? AND a.benchmark = ?",
         [probe_id, data.benchmark],
     ).to_pylist()
-    place_of = number_documents(data)
-    by_row = sorted((place_of[row["task"], row["doc_id"]], row) for row in stored)
-    rows = np.array([place for place, _ in by_row], dtype=np.int64)
-    each = [row for _, row in by_row]
+    rows, each, n = sort_answers(data, design.strata, stored)
     correct = np.array([row["correct"] for row in each], dtype=np.bool_)
     read = _read_choices if data.kind == "choices" else _read_free_answers
     x, exists, labels, predictions = read(data, rows, each, correct)
-    n = count_drawn(design.strata, rows)
     is_drawn = np.isin(rows, design.strata.draw(n)) & (n >= design.strata.min_draw)
     return rows, TeamEvidence(x, exists, labels, correct, predictions), is_drawn
 
@@ -328,21 +298,40 @@ def _read_free_answers(
     return x, x > 0, labels, predictions
 
 
-def _assess(
-    warehouse: Warehouse, chooser: _Chooser, model: str
-) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
-    """The assessments of all answers of a probe, the answers paired with the members', and the documents'
-    probabilities."""
+def _conclude(
+    warehouse: Warehouse, chooser: _Chooser, pool: PoolSpec, model: str, asked: int, started: datetime
+) -> Probe:
+    """The estimates from all answers of a probe, which it also stores."""
     assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
         rows, answers, is_drawn = _read_answers(warehouse, chooser.probe_id, design)
         if not is_drawn.any():
             continue
         assessments.append(design.assess(rows[is_drawn], answers.take(is_drawn), chooser.error(design)))
-        paired_answers.append(_pair_answers(design.dataset, model, rows, answers))
+        data = design.dataset
+        paired_answers.append(
+            replace(
+                PairedAnswers.from_dataset(data.take(rows)),
+                models=(*data.models, model),
+                predictions=np.column_stack([data.predictions[rows], answers.predictions]),
+                labels=answers.labels,
+            )
+        )
         probabilities = design.strata.probabilities(int(is_drawn.sum()))
-        drawn.append(tabulate_chances(design.dataset, rows, np.where(is_drawn, probabilities[rows], np.nan)))
-    return assessments, paired_answers, pa.concat_tables(drawn)
+        drawn.append((data, rows, np.where(is_drawn, probabilities[rows], np.nan)))
+    store_estimates(warehouse, chooser.probe_id, model, _make_estimates(assessments), drawn)
+    verdicts = {assessment.verdict for assessment in assessments}
+    return Probe(
+        chooser.probe_id,
+        model,
+        pool.name,
+        "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join",
+        tuple(assessments),
+        most_like(model, count_common_errors(paired_answers)),
+        asked,
+        *_take(warehouse, chooser.probe_id, started, assessments),
+        tuple(b.name for b in pool.benchmarks if b.name not in chooser.benchmarks),
+    )
 
 
 def _take(
@@ -364,25 +353,9 @@ def _take(
     return int(of[:, 0].sum()), float(of[:, 1].sum()), paid, float(n @ of[:, 3]), paid_left
 
 
-def _pair_answers(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> PairedAnswers:
-    of_members = PairedAnswers.from_dataset(data.take(rows))
-    return PairedAnswers(
-        models=(*data.models, model),
-        predictions=np.column_stack([data.predictions[rows], answers.predictions]),
-        labels=answers.labels,
-        has_several_wrong=of_members.has_several_wrong,
-    )
-
-
-def _identify(spec: ModelSpec, backend: str) -> str:
-    """The probe's id. Equal weights and settings give the same id, so that the probe is continued."""
-    about = (spec.model_dump_json(), backend, weights_digest(spec))
-    return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
-
-
-def _make_estimates(probe: Probe) -> list[dict[str, Any]]:
+def _make_estimates(assessments: Sequence[Assessment]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for assessment in probe.assessments:
+    for assessment in assessments:
         where = {
             "benchmark": assessment.benchmark,
             "n": assessment.n,

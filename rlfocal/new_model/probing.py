@@ -19,8 +19,7 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.batches import VERDICT_ERROR_RATE
-from rlfocal.new_model.team import TEAM_FOLDS, Team, TeamEvidence, form_team, leave_out
+from rlfocal.new_model.team import TEAM_FOLDS, Team, TeamEvidence, form_team
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
@@ -135,12 +134,11 @@ class Design:
         )
 
     def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
-        """The gain of the log-linear team, and the gain if the model alone answers its best tasks."""
-        return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
+        """The gain of the log-linear team, and the gain if the model alone answers its best tasks.
 
-    def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
-        """The team's gain. Its standard error includes how much fits on bootstrap samples differ. Those fits
-        shrink the newcomer's weight only as much as a fit on all documents does."""
+        The standard error of the team's gain includes how much fits on bootstrap samples differ. Those fits
+        shrink the newcomer's weight only as much as a fit on all documents does.
+        """
         value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
         squares = []
         for weights in sample.redraw(BOOTSTRAP_FITS):
@@ -148,7 +146,8 @@ class Design:
             expected = self.team.expected_effects(moved, sample.weights)
             one = sample.estimate_rare(effects, expected)
             squares.append(one.stderr**2 + (one.value - value) ** 2)
-        return Estimate(value, sqrt(fmean(squares)))
+        by_task = self._estimate_gain_by_task(sample, newcomer)
+        return Estimate(value, sqrt(fmean(squares))), by_task
 
     def _estimate_gain_by_task(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]
@@ -223,7 +222,8 @@ class Design:
         predictions = np.concatenate([data.predictions[rows], own], axis=1)
         fold = self.team.folds[rows]
         for pool in self.best_pools:
-            without = data.is_right(self._decide_by_plurality(pool))[rows].astype(np.float64)
+            decided = plurality(data.predictions, pool, data.kind)
+            without = data.is_right(decided)[rows].astype(np.float64)
             members = np.flatnonzero(pool)
             hits = []
             for member in members:
@@ -253,9 +253,6 @@ class Design:
         of_size = pools.sum(axis=1)
         return pools[[int(np.where(of_size == size, accuracies, -1).argmax()) for size in sizes]]
 
-    def _decide_by_plurality(self, pool: Bools) -> Ints:
-        return plurality(self.dataset.predictions, pool, self.dataset.kind)
-
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:
     """The numbers of asked documents after which the verdict on a benchmark is looked at."""
@@ -276,13 +273,6 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
     share = (dataset.correct.sum(axis=1) + 1) / (len(dataset.models) + 2)
     interest = np.sqrt(_scale(close) + _scale(share * (1 - share)))
     return Design(team, stratify(interest, seed))
-
-
-def assess_member(data: Dataset, model: str) -> Assessment:
-    """The assessment of `model` beside the others, where all answered all of a benchmark. Raises RunError if
-    the team's fit does not converge."""
-    others, answers = leave_out(data, model)
-    return design_probe(others, seed=0).assess(np.arange(len(data)), answers, VERDICT_ERROR_RATE)
 
 
 def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
@@ -323,9 +313,3 @@ def _clip_interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -
         float(np.clip(estimate.value, least, most)), float(np.clip(low, least, most)),
         float(np.clip(high, least, most)),
     )  # fmt: skip
-
-
-def decide(assessments: Sequence[Assessment]) -> Verdict:
-    """The verdict over all benchmarks: "join" if any says so, "do not join" if all do."""
-    verdicts = {assessment.verdict for assessment in assessments}
-    return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

@@ -39,32 +39,23 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     config = read_config(pinned)
     config |= config.get("text_config") or {}
     if backend == "vllm":
-        _check_split(spec, config)
-        _check_gpus(spec)
+        heads = config.get("num_attention_heads")
+        if isinstance(heads, int) and heads % spec.tensor_parallel:
+            fitting = [n for n in (1, 2, 4, 8, 16) if heads % n == 0]
+            raise InputError(
+                f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
+                f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
+            )
+    if backend == "vllm" and spec.tensor_parallel > 1:
+        import torch
+
+        visible = torch.cuda.device_count()
+        if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
+            raise InputError(
+                f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
+                f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
+            )
     return pinned
-
-
-def _check_split(spec: ModelSpec, config: dict[str, Any]) -> None:
-    heads = config.get("num_attention_heads")
-    if isinstance(heads, int) and heads % spec.tensor_parallel:
-        fitting = [n for n in (1, 2, 4, 8, 16) if heads % n == 0]
-        raise InputError(
-            f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
-            f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
-        )
-
-
-def _check_gpus(spec: ModelSpec) -> None:
-    if spec.tensor_parallel == 1:
-        return
-    import torch
-
-    visible = torch.cuda.device_count()
-    if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
-        raise InputError(
-            f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
-            f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
-        )
 
 
 CHANCE_LEVEL = 0.005

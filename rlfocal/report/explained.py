@@ -92,16 +92,16 @@ def _make_groups_table(explanation: Explanation) -> Table:
     )
     parts = [("task ", explanation.tasks), ("models asked: ", explanation.stops)]
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
-        most = [f"{model} {_format_belief(belief)}" for model, belief in of.beliefs if belief.weight > 0]
+        most = [
+            f"{model} ({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
+            for model, belief in of.beliefs
+            if belief.weight > 0
+        ]
         size = decimal(of.mean_pool_size, 1)
         table.add(
             name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MAX_MODELS_SHOWN])
         )
     return table
-
-
-def _format_belief(belief: Belief) -> str:
-    return f"({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
 
 
 def _format_nats(value: float) -> str:

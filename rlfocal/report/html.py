@@ -19,10 +19,11 @@ from rlfocal.base.errors import InputError, unknown_name
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
+from rlfocal.extraction.running.processes import start_fork_server
 from rlfocal.report.inputs import is_made_from, mark, report_inputs, versions
 from rlfocal.report.sections import (
+    DRAWING_MODULES,
     MAX_MODELS_SPELLED_OUT,
-    begin_to_import,
     draw_side_by_side,
     every_method_table,
 )
@@ -58,7 +59,7 @@ def write_report(
     inputs = report_inputs(warehouse, benchmarks, made_at, confidential)
     if not force and is_made_from(target, inputs):
         return target
-    begin_to_import()
+    start_fork_server(DRAWING_MODULES)  # it imports while the tables are made
     comparable = comparable_boards(warehouse, benchmarks)
     for name in sorted(set(benchmarks or ()) - {key.benchmark for key in comparable}):
         evaluated = warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")

@@ -16,7 +16,7 @@ from rlfocal.evaluation.comparable import SINGLE_PREFIX, BoardKey, ComparableRun
 from rlfocal.evaluation.leaderboard import Board, make_board
 from rlfocal.evaluation.notes import query_models
 from rlfocal.evaluation.verdicts import known_table, title
-from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
+from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.extraction.running.runner import cores
 from rlfocal.pool import load_benchmarks
 from rlfocal.report.explained import make_explanation_tables
@@ -194,7 +194,7 @@ def _pack_document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, st
         shares[place] = [[slot(part["answer"]), part["percent"]] for part in entry["shares"]]
     right = row["label"] if is_choice else slots.get(row["gold"], -1)
     packed: dict[str, Any] = {"i": row["doc_id"], "c": is_choice, "s": slots_said, "y": right}
-    packed["p"] = [_list_percents(of) for of in shares] if is_choice else shares
+    packed["p"] = [[percent for _, percent in sorted(of)] for of in shares] if is_choice else shares
     packed["f"] = {
         runs[entry["run_id"]]: [
             [[rank[m] for m in names if m in rank] for names in entry["rounds"]],
@@ -212,11 +212,6 @@ def _pack_document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, st
         if not is_choice and right < 0:
             packed["g"] = (row["gold"] or "")[:MAX_CHOICE_CHARACTERS]
     return packed
-
-
-def _list_percents(shares: Sequence[list[int]]) -> list[int]:
-    """The percents in the order of choices, from pairs of a choice and its percent."""
-    return [percent for _, percent in sorted(shares)]
 
 
 @dataclass(frozen=True)
@@ -263,11 +258,6 @@ def draw_side_by_side(
         if failed := [reason for reason in ended.values() if reason is not None]:
             raise RunError(failed[0])
     return [drawn[key] for key in keys]
-
-
-def begin_to_import() -> None:
-    """Starts a process that imports the modules for drawing, while the caller goes on."""
-    start_fork_server(DRAWING_MODULES)
 
 
 def _deal(

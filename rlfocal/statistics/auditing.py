@@ -218,7 +218,9 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     """
     n, C = exists.shape
     count = exists.sum(axis=1)
-    z = np.where(exists, mean_x - _average_slots(mean_x, exists), 0.0)
+    # The models' mean log-prob of a slot over all documents is their bias.
+    bias = np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1)
+    z = np.where(exists, mean_x - bias, 0.0)
     seen = np.array([z[labels == label].sum(axis=0) for label in range(C)])
     best = linear_sum_assignment(-seen)[1]
     permuted = np.where(exists[np.arange(n), best[labels]], best[labels], labels)
@@ -227,11 +229,6 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     gains = [_log_likelihood(z, exists, order) - penalty for order, penalty in tried]
     top = int(np.argmax(gains))
     return tried[top][0] if gains[top] - _log_likelihood(z, exists, labels) > _ORDER_MARGIN_NATS else None
-
-
-def _average_slots(mean_x: Floats, exists: Bools) -> Floats:
-    """(C,) the models' mean log-prob of each slot over all documents, which is their bias."""
-    return np.asarray(np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1))
 
 
 def _log_likelihood(z: Floats, exists: Bools, labels: Ints) -> float:

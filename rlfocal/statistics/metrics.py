@@ -130,7 +130,9 @@ def metric(formula: Formula) -> Formula:
 @metric
 def focal_diversity(counts: FailureCounts[Array]) -> Array:
     """The focal diversity of Eq (8): the mean focal correlation of the members that ever fail."""
-    rho, fails = _focal_correlations(counts)
+    once, twice = counts.failures_beside
+    fails = counts.members * (once > 0)
+    rho = fails * focal_correlation(once + (once == 0), twice, counts.size[..., None])
     return ratio(rho.sum(-1), fails.sum(-1))
 
 
@@ -170,13 +172,6 @@ def binary_entropy(counts: Counts[Array]) -> Array:
     """The entropy, in bits, of the share of right answers among all members' answers."""
     wrong = ratio(counts.failures, counts.n * counts.size)
     return -(_x_log_x(wrong) + _x_log_x(1 - wrong)) / log(2)
-
-
-def _focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
-    """(..., P, N) focal correlations of members that ever fail, and (..., P, N) 1 for these; 0 for others."""
-    once, twice = counts.failures_beside
-    fails = counts.members * (once > 0)
-    return fails * focal_correlation(once + (once == 0), twice, counts.size[..., None]), fails
 
 
 def focal_correlation(once: Array, twice: Array, size: Array) -> Array:

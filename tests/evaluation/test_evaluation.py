@@ -185,7 +185,8 @@ def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protoco
     put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
     data = load_dataset(warehouse, "b")
     setup = Setup(warehouse, data, EvaluationRequest("b", seeds=1, protocol=protocol))
-    [([run_id], _)] = run_methods(setup, [Candidate("peeking", PeekingMethod())])
+    runs, _ = run_methods(setup, [Candidate("peeking", PeekingMethod())])
+    [run_id] = runs["peeking"]
     assert [row.accuracy for row in read_runs(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
 

@@ -317,7 +317,7 @@ def test_choices_alone_are_scored_with_each_batch(location: Path) -> None:
     assert isinstance(extract(undisturbed, WordEngine(), of)[-1], ExtractedPartition)
     engine = WordEngine()
     batches = [drawn(place, 1, 2), drawn(place, 3, 4)]
-    with patch.object(probing, "discard", lambda folder: None):  # as kills after each commit
+    with patch.object(probing, "rmtree", lambda folder, **_: None):  # as kills after each commit
         probe(location, engine, BatchSequence("p", batches), of)
     assert engine.asked == ["three 1", "three 2", *alone(1, 2), "three 3", "three 4", *alone(3, 4)]
     extract(location, engine, of)

@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running.events import ExtractedPartition, Failure, explain
-from rlfocal.extraction.running.stored_answers import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.stored_answers import Shard, Shards, identity, shard_folder
 from warehouse import Warehouse, open_warehouse
 from warehouse.errors import RunError
 from warehouse.limits import DiskFullError
@@ -65,15 +65,13 @@ def test_torn_and_foreign_shards_are_done_again(tmp_path: Path) -> None:
     [foreign] = stranger.folder.iterdir()
     shutil.copy(foreign, file)
     assert shards.read([0, 1], SCHEMA) is None
-    discard(tmp_path)
-    assert not tmp_path.exists()
 
 
 def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:
     ids = {identity("f", {"device": d}, {"torch": v}) for d in ("cpu", "cuda") for v in "12"}
     assert len(ids) == 4
     keys = [("a", "b", "c"), ("A", "b", "c"), ("a" * 96, "é/../x", "c"), ("ab", "", "c")]
-    folders = {shard_folder(tmp_path, PartitionKey(*key)) for key in keys}
+    folders = {shard_folder(tmp_path, PartitionKey(*key).text) for key in keys}
     assert len(folders) == 4
     assert all(f.parent == tmp_path and f.name.isalnum() for f in folders)
 

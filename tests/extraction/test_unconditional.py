@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.partition import Job, fingerprint, is_covered
+from rlfocal.extraction.partition import Job, fingerprint
 from rlfocal.extraction.rows import add_unconditional, documents_of_choices
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
@@ -123,10 +123,10 @@ def test_a_fingerprint_says_whether_they_are_there(tmp_path: Path) -> None:
     without, having = (fingerprint(spec, "w", task, "hf") for task in (plain, asked))
     assert having.startswith(without)
     there = PartitionRecord("e", having, 3)
-    assert is_covered(Job(plain, without), there)
-    assert is_covered(Job(asked, having), there)
-    assert not is_covered(Job(asked, having), PartitionRecord("e", without, 3))
-    assert not is_covered(Job(plain, without), PartitionRecord("e", having, 2))
+    assert Job(plain, without).is_covered_by(there)
+    assert Job(asked, having).is_covered_by(there)
+    assert not Job(asked, having).is_covered_by(PartitionRecord("e", without, 3))
+    assert not Job(plain, without).is_covered_by(PartitionRecord("e", having, 2))
 
 
 def test_answers_have_no_choices() -> None:

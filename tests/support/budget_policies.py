@@ -52,6 +52,6 @@ def held(
     warehouse: Warehouse, method: FirstModels, *budgets: str
 ) -> list[tuple[str | None, float, float | None]]:
     setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1, budgets=budgets))
-    [(runs, _)] = run_methods(setup, [Candidate("first_ones", method, has_budgets=True)])
-    rows = (row for row in read_runs(warehouse, runs) if row.task == "*")
+    runs, _ = run_methods(setup, [Candidate("first_ones", method, has_budgets=True)])
+    rows = (row for row in read_runs(warehouse, runs["first_ones"]) if row.task == "*")
     return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from rlfocal.extraction.engine import (
     empty_scores,
 )
 from rlfocal.extraction.partition import Job
-from rlfocal.extraction.running import probing, stored_answers, worker
+from rlfocal.extraction.running import probing, worker
 from rlfocal.extraction.running.events import ProbeBatch
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
@@ -201,14 +202,14 @@ def probe_until(location: str, where: str) -> None:
         if what == "writing":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def discard(folder: Path) -> None:
+    def delete(folder: Path, ignore_errors: bool) -> None:
         if what == "committed":
             os.kill(os.getpid(), signal.SIGKILL)
-        stored_answers.discard(folder)
+        shutil.rmtree(folder, ignore_errors=ignore_errors)
 
     engine = WordEngine(killed_at=int(number) if what == "asking" else None)
     choose = BatchSequence("p", BATCHES, killed_before=int(number) if what == "choosing" else None)
-    with patch.object(probing, "put_probe_answers", write), patch.object(probing, "discard", discard):
+    with patch.object(probing, "put_probe_answers", write), patch.object(probing, "rmtree", delete):
         probe(location, engine, choose, *JOBS)
 
 

@@ -25,7 +25,7 @@ from rlfocal.exchange.imports.reading.samples import (
     sample,
 )
 from rlfocal.exchange.imports.rows import Importer
-from rlfocal.exchange.imports.source import OnProgress, Split, title_source
+from rlfocal.exchange.imports.source import OnProgress, Split
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPT_SCHEMA
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -59,7 +59,7 @@ def import_lm_eval(
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows(
-        "lm-eval", title_source(paths), allow_missing, left, in_order=split == "first", are_logs=True
+        "lm-eval", ", ".join(map(str, paths)), allow_missing, left, in_order=split == "first", are_logs=True
     )
     registered = _index_benchmarks()
     for log in report_progress(logs, on_progress):

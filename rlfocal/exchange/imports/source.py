@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -91,7 +90,3 @@ class Source(ABC):
     @abstractmethod
     def place(self, row: int, table: str) -> str:
         """The place of a row of the table `docs` or `scores`, in words for a message."""
-
-
-def title_source(paths: Sequence[str | Path]) -> str:
-    return ", ".join(map(str, paths))

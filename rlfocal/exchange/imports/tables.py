@@ -48,7 +48,9 @@ class TablesReport:
 
 def check_tables(folder: Path) -> None:
     """Raises InputError if `folder` is no export of `rlfocal export tables`."""
-    if not any(_list_files(folder, "docs")) or not any(_list_files(folder, "doc_digests")):
+    if not any((folder / "docs").glob("**/*.parquet")) or not any(
+        (folder / "doc_digests").glob("**/*.parquet")
+    ):
         raise InputError(
             f"{folder} is not an export of tables: it has no docs/ and doc_digests/ with Parquet files; give "
             "a folder that `rlfocal export tables DIR` wrote"
@@ -88,7 +90,7 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
     try:
         for table in TABLE_FOLDERS:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
-            if not any(_list_files(folder, table)):
+            if not any((folder / table).glob("**/*.parquet")):
                 continue
             files = quote(str(folder / table / "**" / "*.parquet"))
             hive = "hive_partitioning = true, hive_types_autocast = false"
@@ -186,7 +188,3 @@ def _count_rows(warehouse: Warehouse) -> dict[str, int]:
 
 def _make_key(record: dict[str, object]) -> PartitionKey:
     return PartitionKey(*(str(record[name]) for name in PartitionKey._fields))
-
-
-def _list_files(folder: Path, table: str) -> Iterator[Path]:
-    return (folder / table).glob("**/*.parquet")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
-from rlfocal.base.errors import InputError, unknown_name
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.tokenizers import Tokenization, check_tokenizer
 from rlfocal.extraction.engines.tokens import CONTEXT_FIELDS
@@ -19,9 +19,7 @@ from rlfocal.pool.hub import (
     quantisation,
     read_config,
 )
-from rlfocal.pool.specs import Backend, ModelSpec
-
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
+from rlfocal.pool.specs import ModelSpec
 
 
 def backend_of(model: ModelSpec, backend: str) -> str:
@@ -31,7 +29,6 @@ def backend_of(model: ModelSpec, backend: str) -> str:
 
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
     """Loads a model with the backend's engine. `threads` is the number of CPU threads."""
-    check_backend(backend)
     start_log()
     started = perf_counter()
     engine: Engine = import_module(f"{__package__}.{backend}").load(model, local_weights(model), threads)
@@ -75,17 +72,14 @@ def check_weights_for(backend: str, model: ModelSpec) -> None:
             "--backend hf, or a checkpoint in awq, gptq, fp8 or compressed-tensors"
         )
     if backend in ("hf", "vllm"):  # a server may have stretched the context
-        _check_context(model, config | (config.get("text_config") or {}))
+        config = config | (config.get("text_config") or {})
+        own = next((config[name] for name in CONTEXT_FIELDS if isinstance(config.get(name), int)), None)
+        if model.context_length and own and not _is_stretched(config) and model.context_length > own:
+            raise InputError(
+                f"model {model.model!r}: context_length {model.context_length:,} is beyond the {own:,} "
+                f"tokens of its config.json; give at most {own:,}, or leave it out"
+            )
     local_adapter(model)
-
-
-def _check_context(model: ModelSpec, config: Mapping[str, Any]) -> None:
-    own = next((config[name] for name in CONTEXT_FIELDS if isinstance(config.get(name), int)), None)
-    if model.context_length and own and not _is_stretched(config) and model.context_length > own:
-        raise InputError(
-            f"model {model.model!r}: context_length {model.context_length:,} is beyond the {own:,} tokens of "
-            f"its config.json; give at most {own:,}, or leave it out"
-        )
 
 
 def _is_stretched(config: Mapping[str, Any]) -> bool:
@@ -100,8 +94,3 @@ def _is_stretched(config: Mapping[str, Any]) -> bool:
 def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
     """The result of `check_tokenizer`; None for the backend chat, where the service encodes the text."""
     return None if backend == "chat" else check_tokenizer(model, local_only=local_only)
-
-
-def check_backend(backend: str) -> None:
-    if backend not in BACKENDS:
-        raise unknown_name("backend", backend, BACKENDS)

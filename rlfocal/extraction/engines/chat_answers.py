@@ -51,7 +51,7 @@ class ChoiceLogprobs(NamedTuple):
 def names_of(document: Document) -> dict[str, int]:
     """The index of each choice by the text that names it, without decoration. Raises InputError where a
     choice cannot be named by a letter or word."""
-    names = [_strip_decoration(text) for text in document.continuations]
+    names = [text.strip(DECORATION_CHARACTERS) for text in document.continuations]
     for name, text in zip(names, document.continuations, strict=True):
         if not name or len(name) > MAX_CHOICE_CHARACTERS or len(name.split()) > 1:
             raise InputError(
@@ -148,10 +148,6 @@ def find_choice(text: str, names: Mapping[str, int]) -> int | None:
         return None
     is_article = match[1] in ("A", "I") and ARTICLE_PATTERN.match(text, match.end())
     return None if is_letter and is_article else names[match[1] if is_letter else match[1].casefold()]
-
-
-def _strip_decoration(text: str) -> str:
-    return text.strip(DECORATION_CHARACTERS)
 
 
 MAX_TOKENS = 10**8
@@ -328,13 +324,10 @@ class ChatChoice(BaseModel):
             return reason
         if self.ending == "length" and not strip_reasoning(self.message.content).strip():
             return MissingAnswer("empty", "no text was written before max_tokens ended it")
-        if self._has_reasoned and not self.message.content.strip():
+        has_reasoned = self.message.reasoning or self.message.reasoning_content
+        if has_reasoned and not self.message.content.strip():
             return MissingAnswer("empty", "no text was written beside the reasoning")
         return None
-
-    @property
-    def _has_reasoned(self) -> bool:
-        return bool(self.message.reasoning or self.message.reasoning_content)
 
     @property
     def ending(self) -> str:

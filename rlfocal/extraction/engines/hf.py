@@ -107,7 +107,9 @@ class HFEngine(TokenEngine):
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED_LENGTH)
         # The last token of a choice is predicted, never read.
         self._window = ContextWindow(self._max_length, self._max_length + 1, truncation)
-        self._eos = _find_eos_tokens(model, tokenizer)
+        configured = getattr(model.generation_config, "eos_token_id", None)
+        listed = configured if isinstance(configured, list) else [configured]
+        self._eos = frozenset(token for token in [*listed, tokenizer.eos_token_id] if token is not None)
         given, free = options.logit_mib, free_bytes(torch.device(model.device))
         budget = given * 2**20 if given else logit_bytes(free)
         self._logit_rows = max(2, budget // (FLOAT_BYTES * model.config.get_text_config().vocab_size))
@@ -361,12 +363,6 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
             head_dtype=spec.head_dtype,
             options=engine_options,
         )
-
-
-def _find_eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    listed = configured if isinstance(configured, list) else [configured]
-    return frozenset(t for t in [*listed, tokenizer.eos_token_id] if t is not None)
 
 
 def _count_tokens(group: PrefixGroup) -> int:

@@ -62,7 +62,10 @@ class Service:
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,  # the prompt would go along
         )
-        _bound_reads(self._client)
+        # All connections, including those through proxies, respect the deadline.
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                transport._pool._network_backend = _Backend(transport._pool._network_backend)
         self._answered_at = -math.inf
         self._abort = Event()
 
@@ -239,13 +242,6 @@ def _bound_response(seconds: float) -> Iterator[None]:
 def _shorten_deadline(seconds: float) -> None:
     """Lets the rest of the response in this thread take at most `seconds`."""
     _deadline.at = min(_deadline.at, monotonic() + seconds)
-
-
-def _bound_reads(client: httpx.Client) -> None:
-    """Makes a client's connections, including those through proxies, respect the deadline."""
-    for transport in (client._transport, *client._mounts.values()):
-        if isinstance(transport, httpx.HTTPTransport):
-            transport._pool._network_backend = _Backend(transport._pool._network_backend)
 
 
 class _Backend(httpcore.NetworkBackend):

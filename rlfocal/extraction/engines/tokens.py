@@ -56,7 +56,8 @@ class PromptEncoder:
     def _encode(self, unrendered: Sequence[Document]) -> list[EncodedDocument]:
         documents = [self._render(document) for document in unrendered]
         begin = None if self._prefix is None else self._tokenizer.decode(self._prefix)
-        pairs = [[_split_spaces(d.context, c) for c in d.continuations] for d in documents]
+        # Trailing spaces of the context belong to the continuation.
+        pairs = [[(d.context.rstrip(), d.context + c) for c in d.continuations] for d in documents]
         prompts = self._encode_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
         bare = self._encode_texts({c for d in documents if not d.context for c in d.continuations})
         encoded = []
@@ -178,11 +179,6 @@ class PromptEncoder:
         listed = sorted(set(texts))
         ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
         return dict(zip(listed, map(tuple, ids), strict=True))
-
-
-def _split_spaces(context: str, continuation: str) -> tuple[str, str]:
-    """The context without its trailing spaces, which belong to the continuation; and the whole text."""
-    return context.rstrip(), context + continuation
 
 
 def common_length(prompts: Sequence[Tokens]) -> int:

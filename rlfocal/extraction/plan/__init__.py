@@ -12,7 +12,6 @@ from typing import NamedTuple
 from rlfocal.base.errors import InputError, describe_error
 from rlfocal.extraction.engines import (
     backend_of,
-    check_backend,
     check_entry_for,
     check_weights_for,
     tokenizer_for,
@@ -118,7 +117,6 @@ def plan_pool(
     benchmark without documents and `size`.
     """
     backend = backend or pool.backend
-    check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _list_parts(pool.benchmarks, limit, datasets)
     committed, taken = _read_committed(location, gpu)

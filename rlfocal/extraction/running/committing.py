@@ -6,22 +6,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 from logging import ERROR
 from pathlib import Path
+from shutil import rmtree
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.partition import Job, extraction_lock, is_covered
+from rlfocal.extraction.partition import Job, extraction_lock
 from rlfocal.extraction.recording import documents_to_ask, log
-from rlfocal.extraction.running.events import ConcurrentPartition, Event, ExtractedPartition, Failure, explain
+from rlfocal.extraction.running.events import ConcurrentPartition, ExtractedPartition, Failure, explain
 from rlfocal.extraction.running.processes import Send
-from rlfocal.extraction.running.stored_answers import discard
 from warehouse import Warehouse
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
 from warehouse.writing import Partition
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 MAX_SECONDS_TO_WAIT = 30.0
 """The seconds after which an answered partition is committed without waiting for others."""
@@ -38,11 +35,6 @@ class AnsweredPartition(NamedTuple):
     folder: Path
     """The folder of the partition's shards, which the commit deletes."""
     log_fields: dict[str, Any]
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the shards hold the whole partition. They lack documents that will be asked again."""
-        return not documents_to_ask(self.partition.rows)
 
 
 class Batch:
@@ -63,10 +55,9 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._release()
+    def __exit__(self, *raised: object) -> None:
+        for lock in self._locks.values():
+            lock.close()
 
     def lock(self, benchmark: str, *, wait: bool) -> bool:
         """Takes the lock of the model's answers to a benchmark; False if another process holds it.
@@ -89,7 +80,8 @@ class Batch:
         self._partitions.append(answers)
         n_rows = sum(len(each.partition.rows) for each in self._partitions)
         is_due = monotonic() - self._start_time > MAX_SECONDS_TO_WAIT
-        if is_due or n_rows > MAX_ROWS or not answers.is_saved:
+        # Shards do not hold documents that will be asked again.
+        if is_due or n_rows > MAX_ROWS or documents_to_ask(answers.partition.rows):
             self.commit(keep=answers.key.benchmark)
 
     def commit(self, keep: str | None = None) -> None:
@@ -97,9 +89,6 @@ class Batch:
         answered, self._partitions = self._partitions, []
         if answered:
             self._commit(answered)
-        self._release(keep)
-
-    def _release(self, keep: str | None = None) -> None:
         for benchmark in [name for name in self._locks if name != keep]:
             self._locks.pop(benchmark).close()
 
@@ -108,38 +97,32 @@ class Batch:
         try:
             written = self._warehouse.put_partitions(
                 [each.partition for each in answered],
-                unless=lambda key, now: is_covered(jobs[key], now),  # if a lock was lost in the meantime
+                unless=lambda key, now: jobs[key].is_covered_by(now),  # if a lock was lost in the meantime
             )
         except DiskFullError:
             raise
         except InputError as error:
             if len(answered) == 1:
-                self._tell_failure(answered, error)
+                self._send(log_failure(answered[0].key, error))
             else:  # one that is refused costs no other
                 for each in answered:
                     self._commit([each])
         except Exception as error:
-            self._tell_failure(answered, error)
+            for each in answered:
+                self._send(log_failure(each.key, error))
         else:
             for each in answered:
-                discard(each.folder)
-                self._send(_make_event(each, was_written=each.key in written))
+                rmtree(each.folder, ignore_errors=True)
+                if each.key in written:
+                    log("partition committed", **each.key._asdict(), **each.log_fields)
+                    n_docs, seconds = each.log_fields["n_docs"], each.log_fields["seconds"]
+                    self._send(ExtractedPartition(*each.key, n_docs, seconds))
+                else:
+                    self._send(ConcurrentPartition(*each.key))
 
-    def _tell_failure(self, partitions: list[AnsweredPartition], error: Exception) -> None:
-        for each in partitions:
-            self._send(failure(each.key, error))
 
-
-def failure(key: PartitionKey, error: Exception) -> Failure:
-    """The event of a partition that failed, with its reason. It is also logged."""
+def log_failure(key: PartitionKey, error: Exception) -> Failure:
+    """Logs that a partition failed, and returns the event with its reason."""
     event = Failure("extract", *key, explain(error), isinstance(error, InputError))
     log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     return event
-
-
-def _make_event(answers: AnsweredPartition, *, was_written: bool) -> Event:
-    if not was_written:
-        return ConcurrentPartition(*answers.key)
-    extraction = answers.partition.extraction
-    log("partition committed", **answers.key._asdict(), **answers.log_fields)
-    return ExtractedPartition(*answers.key, extraction["n_docs"], extraction["seconds"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from itertools import product
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +16,21 @@ from rlfocal.base.errors import InputError, describe_error
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
 from rlfocal.extraction.engines.tokenizers import CHECK_TEXTS, Tokenization
-from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX, Job, fingerprint, is_covered, weights_digest
+from rlfocal.extraction.partition import (
+    UNCONDITIONAL_SUFFIX,
+    Job,
+    extraction_lock,
+    fingerprint,
+    weights_digest,
+)
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.stored_answers import discard_leftovers
+from rlfocal.extraction.running.stored_answers import shard_folder
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
-from warehouse.alignment import explain_shortening, refusal
+from warehouse.alignment import refusal
 from warehouse.store import PartitionKey, PartitionRecord
 
 _version = cache(version)  # it reads a file, and each partition asks
@@ -80,7 +87,11 @@ def plan_extraction(
     plans = find_missing(models, tasks, backend, committed, replace_documents=replace_documents)
     for plan in plans:
         for key in plan.present_partitions:
-            discard_leftovers(warehouse, key)
+            folder = shard_folder(warehouse.location.shards, key.text)
+            if folder.exists():  # a run was killed after its commit, or is at it and holds the lock
+                with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
+                    if mine:
+                        rmtree(folder, ignore_errors=True)
     return plans if replace_documents else refuse_other_documents(plans, warehouse, committed)
 
 
@@ -137,9 +148,9 @@ def _find_missing(
     for job in wanted:
         key = job.key(model.model)
         entry = records.get(key)
-        if is_covered(job, entry):
+        if job.is_covered_by(entry):
             covered.append(key)
-        elif reason := refusal_to_shorten(job, entry) or _explain_misreading(spec, tokenizer, job.task):
+        elif reason := job.explain_refusal(entry) or _explain_misreading(spec, tokenizer, job.task):
             refused.append(Failure("extract", *key, reason, lasting=True))
         else:
             jobs.append(job)
@@ -199,13 +210,6 @@ def _list_texts(documents: Sequence[Document], *, unconditional: bool) -> list[s
         texts.append(asked + "".join(document.continuations))
         texts += document.continuations if unconditional else ()
     return texts
-
-
-def refusal_to_shorten(job: Job, entry: PartitionRecord | None) -> str | None:
-    """The reason why the job may not replace a committed partition with more documents; None if it may."""
-    if entry is None or entry.fault:
-        return None
-    return explain_shortening(entry.n_docs, len(job.task.documents), job.task.n_whole)
 
 
 def refuse_other_documents(

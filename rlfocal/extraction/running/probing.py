@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.wording import count_noun
-from rlfocal.extraction.engine import PaidEngine
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import log, measure, start_log, unanswered_documents
@@ -20,12 +20,11 @@ from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.missing import find_missing, refuse_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.stored_answers import Shard, discard, probe_folder
+from rlfocal.extraction.running.stored_answers import Shard, shard_folder
 from rlfocal.extraction.running.worker import (
     MAX_UNANSWERED_SHARE,
     Extraction,
     answer,
-    check,
     list_choices_alone,
 )
 from rlfocal.extraction.tasks import TaskDocuments
@@ -111,10 +110,10 @@ def ask_batches(
     ProbeBatch."""
     with open_warehouse(location) as warehouse, warehouse.lock(f"probe {probe_id}", wait=True):
         extraction = Extraction(model, backend, threads, warehouse, send)
-        folder = probe_folder(warehouse.location.shards, probe_id)
+        folder = shard_folder(warehouse.location.shards, f"probe\0{probe_id}")
         while batch := _find_new(warehouse, probe_id, jobs, choose(warehouse)):
             _ask_batch(extraction, probe_id, batch, folder)
-        discard(folder)  # what a kill after a commit left
+        rmtree(folder, ignore_errors=True)  # what a kill after a commit left
 
 
 def _check_same(warehouse: Warehouse, probe_id: str, model: str, jobs: Sequence[Job]) -> None:
@@ -181,7 +180,7 @@ def _ask_batch(
         )  # where the lock was lost in the meantime, by another process
         new = [row for row in made if (row["benchmark"], row["task"], row["doc_id"]) not in asked]
         put_probe_answers(warehouse.connection, new)
-    discard(folder)
+    rmtree(folder, ignore_errors=True)
     log("batch of a probe committed", model=model, n_docs=len(new), seconds=seconds)
     extraction.send(ProbeBatch(model, len(new), seconds, len(asked) + len(new)))
 
@@ -191,15 +190,13 @@ def _ask_task(
 ) -> tuple[Shard, dict[str, Any]]:
     """The model's answers to one task's documents in a batch, and the columns of `probe_answers` that they
     share."""
-    warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
-    check(extraction, job)
-    paid = engine if isinstance(engine, PaidEngine) else None
+    key = job.key(extraction.model)
+    paid = extraction.begin(job, f"probe {probe_id} {key.text}", probe_id)
     if paid:
-        paid.begin(warehouse.location.payments, f"probe {probe_id} {key.text}", probe_id)
         earlier = (
             "SELECT coalesce(sum(paid), 0) FROM probe_answers WHERE (probe_id, benchmark, task) = (?, ?, ?)"
         )
-        [(committed,)] = warehouse.rows(earlier, [probe_id, *key[1:]])
+        [(committed,)] = extraction.warehouse.rows(earlier, [probe_id, *key[1:]])
         committed = min(committed, paid.facts()["paid"])  # another machine's payments are not known here
     shard = answer(extraction, job, folder, done=done, total=total, may_lack=1.0)
     n, record = len(job.task.documents), extraction.record

@@ -118,7 +118,9 @@ class Processes:
             last = _forward(connection, partial(self._on_event, name))
             if last is not None or process.sentinel in ready:
                 del self._running[name]
-                _finish(connection, process)
+                process.join(SECONDS_TO_EXIT)
+                _kill(process)
+                connection.close()
                 ended[name] = self._stop_reasons.get(name) or _explain_end(last, process.exitcode)
             elif monotonic() >= self._deadlines[name]:
                 del self._running[name]
@@ -208,12 +210,6 @@ def _receive(connection: Connection) -> Any:
         return connection.recv() if connection.poll() else None
     except (EOFError, OSError):  # the process died, perhaps in the middle of a message
         return None
-
-
-def _finish(connection: Connection, process: BaseProcess) -> None:
-    process.join(SECONDS_TO_EXIT)
-    _kill(process)
-    connection.close()
 
 
 def _kill(process: BaseProcess) -> None:

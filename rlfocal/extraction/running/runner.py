@@ -13,7 +13,7 @@ from typing import Any
 from rlfocal.base import options
 from rlfocal.base.request import checked
 from rlfocal.extraction.budget import GPUBudget, make_budget
-from rlfocal.extraction.engines import backend_of, check_backend
+from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import (
@@ -110,7 +110,6 @@ def extract(
     chosen = chosen.with_unconditional() if unconditional else chosen
     started = perf_counter()
     engine = backend or chosen.backend
-    check_backend(engine)
     check_location(location)
     budget = make_budget(gpu_hours, len(find_gpus_of(engine)))
     tasks = load_tasks(chosen.benchmarks, limit, datasets)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
 from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX as SUFFIX
-from rlfocal.extraction.partition import Job, extraction_lock
+from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import documents_to_ask
 from rlfocal.extraction.responses import RESPONSES_KEY
 from rlfocal.extraction.rows import (
@@ -29,7 +28,7 @@ from rlfocal.extraction.rows import (
 )
 from warehouse import Warehouse
 from warehouse.limits import writing_to
-from warehouse.store import PartitionKey, PartitionRecord
+from warehouse.store import PartitionRecord
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -94,37 +93,10 @@ def identity(fingerprint: str, settings: object, versions: object) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def shard_folder(root: Path, key: PartitionKey) -> Path:
-    """The folder of a partition's shards. Its name is a hash, because keys may be long, or differ only in
-    case."""
-    return root / hashlib.sha256(key.text.encode()).hexdigest()[:32]
-
-
-def probe_folder(root: Path, probe_id: str) -> Path:
-    """The folder of the shards of a probe's current batch. Two probes never share answers."""
-    return root / hashlib.sha256(f"probe\0{probe_id}".encode()).hexdigest()[:32]
-
-
-def discard(folder: Path) -> None:
-    """Deletes the shards of a committed partition. The caller must hold the lock of its benchmark."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def discard_shards(folder: Path) -> None:
-    """Deletes a partition's shards, but not the notes beside them. The caller must hold the lock of its
-    benchmark."""
-    for file in folder.glob("*.arrow"):
-        file.unlink(missing_ok=True)
-
-
-def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
-    """Deletes shards that a run left because it was killed after its commit. Does nothing if another process
-    holds the lock."""
-    folder = shard_folder(warehouse.location.shards, key)
-    if folder.exists():
-        with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
-            if mine:
-                discard(folder)
+def shard_folder(root: Path, key: str) -> Path:
+    """The folder of the shards of a partition, or of a probe's current batch. Its name is a hash, because
+    keys may be long, or differ only in case. Who deletes it must hold the lock of the benchmark or probe."""
+    return root / hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 _MODEL_TASK_CONDITION = "WHERE (model, benchmark, task) = (?, ?, ?)"

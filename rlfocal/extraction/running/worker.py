@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from shutil import rmtree
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.estimate import KNOWN_GPUS, gpu_of, hours_of_choices
-from rlfocal.extraction.partition import Job, is_covered
+from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import (
     count_start,
     documents_to_ask,
@@ -38,22 +39,19 @@ from rlfocal.extraction.rows import (
     thought_rows,
     trace_rows,
 )
-from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
+from rlfocal.extraction.running.committing import AnsweredPartition, Batch, log_failure
 from rlfocal.extraction.running.events import ConcurrentPartition, Event, Failure, Progress, explain
-from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send, StoppedError, check_not_stopped
 from rlfocal.extraction.running.stored_answers import (
     Shard,
     Shards,
-    discard,
-    discard_shards,
     find_stored,
     identity,
     merge_shards,
     shard_folder,
 )
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.specs import ModelSpec, ThinkingSpec
+from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.alignment import check_scores
 from warehouse.limits import DiskFullError
@@ -97,27 +95,21 @@ class Extraction:
         than usual and `stop_if_slower` is set."""
         engine = start_engine(self.spec, self.backend, self.threads)
         if engine.slower is not None:
-            says = f"{engine.slower} ({self._describe_slower_hours(engine)})"
+            product = str(gpu_facts(engine.settings()).get("device_product", ""))
+            gpu = gpu_of(product) or KNOWN_GPUS["H100"]
+            once, each = hours_of_choices(self.spec, [job.task for job in self.jobs], gpu)
+            says = f"{engine.slower} (planned: {each:.2f} {gpu.name}-hours instead of {once:.2f})"
             if self.stop_if_slower:
                 raise HopelessError(f"the engine {says}, and --stop-if-slower is given")
             print(f"slower: {self.model} {says}", file=sys.stderr, flush=True)
         return engine
 
-    def _describe_slower_hours(self, engine: Engine) -> str:
-        """A text with the planned hours of the jobs: if each prompt is read once for each choice, and if it
-        is read once."""
-        product = str(gpu_facts(engine.settings()).get("device_product", ""))
-        gpu = gpu_of(product) or KNOWN_GPUS["H100"]
-        once, each = hours_of_choices(self.spec, [job.task for job in self.jobs], gpu)
-        return f"planned: {each:.2f} {gpu.name}-hours instead of {once:.2f}"
-
-    @property
-    def is_loaded(self) -> bool:
-        return "engine" in vars(self)
-
     @cached_property
     def record(self) -> dict[str, Any]:
         """The columns that every partition's record shares: model, backend, settings and versions."""
+        optional = {"gguf_file", "adapter", "adapter_revision"}
+        weights = {"hf_repo": self.spec.hf_repo, "revision": self.spec.revision}
+        weights |= self.spec.model_dump(include=optional, exclude_defaults=True)
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
         checked = tokenizer_for(self.backend, self.spec)
         tokenizer = {} if checked is None else {"tokenizer": checked.digest}
@@ -125,7 +117,7 @@ class Extraction:
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": _describe_weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
+            "settings": weights | settings | gpu_facts(settings) | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 
@@ -134,6 +126,17 @@ class Extraction:
         """The (benchmark, task) of partitions of which a probe has asked documents before."""
         rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
         return set(self.warehouse.rows(rows, [self.model]))
+
+    def begin(self, job: Job, ledger: str, probe_id: str | None = None) -> PaidEngine | None:
+        """Loads the engine for a job. Returns it if it is paid, with its payments noted under the name
+        `ledger`. Raises InputError, before any request, if the engine cannot answer a document."""
+        self.engine.check(job.task.documents, job.task.sampling, job.thinking)
+        if alone := list_choices_alone(job.task):
+            self.engine.check(alone)
+        if not isinstance(self.engine, PaidEngine):
+            return None
+        self.engine.begin(self.warehouse.location.payments, ledger, probe_id)
+        return self.engine
 
 
 def extract_jobs(
@@ -184,9 +187,9 @@ def _run(
         except (DiskFullError, HopelessError, StoppedError):
             raise  # every further partition would fail too, after hours of work for nothing
         except Exception as error:
-            if not extraction.is_loaded:
+            if "engine" not in vars(extraction):  # it was not loaded
                 raise  # no partition's fault
-            outcome = failure(key, error)
+            outcome = log_failure(key, error)
         todo.remove(job)
         if isinstance(outcome, AnsweredPartition):
             batch.add(outcome)
@@ -195,28 +198,18 @@ def _run(
     return True
 
 
-def _describe_weights(model: ModelSpec) -> dict[str, Any]:
-    """The settings that identify the entry's weights: the repository, its revision, and any GGUF file or
-    adapter."""
-    on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
-    return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
-
-
 def _answer_job(
     extraction: Extraction, key: PartitionKey, job: Job, entry: PartitionRecord | None
 ) -> AnsweredPartition | Event:
     """Answers a partition, unless `entry` shows that another run has committed it. This is checked under the
     benchmark's lock, before the engine is loaded."""
     task, warehouse = job.task, extraction.warehouse
-    folder = shard_folder(warehouse.location.shards, key)
-    if is_covered(job, entry):
+    folder = shard_folder(warehouse.location.shards, key.text)
+    if job.is_covered_by(entry):
         return ConcurrentPartition(*key)
-    if reason := refusal_to_shorten(job, entry):
+    if reason := job.explain_refusal(entry):
         return Failure("extract", *key, reason, lasting=True)
-    check(extraction, job)
-    paid = extraction.engine if isinstance(extraction.engine, PaidEngine) else None
-    if paid:
-        paid.begin(warehouse.location.payments, folder.name)
+    paid = extraction.begin(job, folder.name)
     retries = count_start(folder)
     stored = None
     if entry or key[1:] in extraction.probed_partitions:
@@ -225,9 +218,9 @@ def _answer_job(
     if stored and paid and paid.facts()["versions"]["answered_by"] not in (None, stored.answered_by):
         stored = None  # the service runs another model now
         rows, seconds, traces = answer(extraction, job, folder)
-    is_there = entry is not None and is_covered(job, entry._replace(n_to_ask=0))
+    is_there = entry is not None and job.is_covered_by(entry._replace(n_to_ask=0))
     if stored and entry and is_there and len(documents_to_ask(rows)) == entry.n_to_ask:  # nothing new
-        discard(folder)
+        rmtree(folder, ignore_errors=True)
         return ConcurrentPartition(*key)
     made = paid.facts() if paid else {}
     if stored and paid:
@@ -248,13 +241,6 @@ def _answer_job(
     return AnsweredPartition(key, job, partition, folder, about)
 
 
-def check(extraction: Extraction, job: Job) -> None:
-    """Raises InputError, before any request, if the engine cannot answer a document of the job."""
-    extraction.engine.check(job.task.documents, job.task.sampling, job.thinking)
-    if alone := list_choices_alone(job.task):
-        extraction.engine.check(alone)
-
-
 def answer(
     extraction: Extraction,
     job: Job,
@@ -270,31 +256,28 @@ def answer(
     Progress counts from `done` to `total`, by default the number of documents to ask. `may_lack` is the
     largest share of the documents that may be left without an answer.
     """
-    task, record = job.task, extraction.record
+    task = job.task
     texts = list_choices_alone(task)
     answered_ids = set() if stored is None else set(stored.rows["doc_id"].to_pylist())
     documents = [document for document in task.documents if document.doc_id not in answered_ids]
     total = len(documents) + len(texts) if total is None else total
 
-    def ask(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
-        own = identity(job.fingerprint + kind, record["settings"], record["versions"])
-        shards = Shards(folder, own)
-        return _answer_in_shards(extraction, task, thinking, documents, shards, done, total, may_lack)
-
     made = [] if stored is None else [stored]
     try:
         if documents:
-            made.append(ask(documents, "", job.thinking, done))
+            made.append(_answer_in_shards(extraction, job, documents, folder, done, total, may_lack))
     except ChangedModelError:  # all that it said is dropped
-        discard_shards(folder)
+        for file in folder.glob("*.arrow"):  # not the note of how often it was started
+            file.unlink(missing_ok=True)
         if isinstance(extraction.engine, PaidEngine):
             extraction.engine.forget()
         raise
     answered = made[0] if len(made) == 1 else merge_shards(made)
     if not texts:
         return answered
-    alone = ALONE_SUFFIX + "\0".join(text for document in texts for text in document.continuations)
-    scored = ask(texts, alone, None, done + len(documents))
+    suffix = ALONE_SUFFIX + "\0".join(text for document in texts for text in document.continuations)
+    alone = replace(job, fingerprint=job.fingerprint + suffix, thinking=None)
+    scored = _answer_in_shards(extraction, alone, texts, folder, done + len(documents), total, may_lack)
     rows = add_unconditional(answered.rows, scored.rows, task.documents)
     return Shard(rows, answered.seconds + scored.seconds, answered.traces)
 
@@ -307,27 +290,28 @@ def list_choices_alone(task: TaskDocuments) -> list[Document]:
 
 def _answer_in_shards(
     extraction: Extraction,
-    task: TaskDocuments,
-    thinking: ThinkingSpec | None,
+    job: Job,
     documents: Sequence[Document],
-    shards: Shards,
+    folder: Path,
     done: int,
     total: int,
     may_lack: float,
 ) -> Shard:
-    """The rows of some documents, read from saved shards where there are any. `done` of `total` documents
-    were answered before."""
+    """The rows of some documents, read from the shards saved in `folder` where there are any. `done` of
+    `total` documents were answered before."""
+    task, record = job.task, extraction.record
+    shards = Shards(folder, identity(job.fingerprint, record["settings"], record["versions"]))
     schema = CHOICE_SCHEMA if task.sampling is None else PASS_SCHEMA
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
-    size = extraction.engine.shard // (1 if thinking is None else thinking.traces) or 1
+    size = extraction.engine.shard // (1 if job.thinking is None else job.thinking.traces) or 1
     for number, start in enumerate(range(0, len(documents), size)):
         group = documents[start : start + size]  # by position alone: a resumed run makes the same requests
         doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
             check_not_stopped()
-            shard = _ask(extraction, task, thinking, group)
+            shard = _ask(extraction, job, group)
             log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
             if not documents_to_ask(shard.rows):  # what may pass is asked again
                 shards.write(doc_ids, shard)
@@ -336,7 +320,7 @@ def _answer_in_shards(
         missing = unanswered_documents(pa.concat_tables(each.rows for each in made))
         is_dead = number == 0 and len(missing) == len(group) == size
         if len(missing) > may_lack * len(task.documents) or is_dead:
-            raise RunError(_explain_unanswered(missing, done, extraction.record["settings"].get("url")))
+            raise RunError(_explain_unanswered(missing, done, record["settings"].get("url")))
         extraction.send(Progress(**about, done=done, total=total))
     traces = [shard.traces for shard in made if shard.traces is not None]
     return Shard(
@@ -357,33 +341,26 @@ def _explain_unanswered(missing: Mapping[int, str], done: int, url: object) -> s
     )
 
 
-def _ask(
-    extraction: Extraction, task: TaskDocuments, thinking: ThinkingSpec | None, documents: Sequence[Document]
-) -> Shard:
-    engine, about = extraction.engine, (task, extraction.model, documents)
+def _ask(extraction: Extraction, job: Job, documents: Sequence[Document]) -> Shard:
+    """The engine's answers to some documents, and the traces before them if the model thinks."""
+    engine, sampling, thinking = extraction.engine, job.task.sampling, job.thinking
+    about = job.task, extraction.model, documents
     started = perf_counter()
     traces = None
     if thinking is not None:
-        rows, traces = _think(engine, thinking, *about)
-    elif task.sampling is None:
+        thoughts, scores = list(engine.think(documents, thinking, sampling)), None
+        if sampling is None:
+            scores = list(engine.score_after(documents, thinking, thoughts))
+            rows = thought_rows(*about, scores)
+        else:
+            rows = pass_rows(*about, list(engine.sample_after(documents, sampling, thinking, thoughts)))
+        traces = trace_rows(*about, thoughts, scores)
+    elif sampling is None:
         rows = choice_rows(*about, list(engine.score(documents)))
     else:
-        rows = pass_rows(*about, list(engine.sample(documents, task.sampling)))
+        rows = pass_rows(*about, list(engine.sample(documents, sampling)))
     shard = Shard(rows, perf_counter() - started, traces)
     for table in (rows, traces):
         if table is not None:
             check_scores(table)  # before hours of work for rows that the warehouse would refuse
     return shard
-
-
-def _think(
-    engine: Engine, thinking: ThinkingSpec, task: TaskDocuments, model: str, documents: Sequence[Document]
-) -> tuple[pa.Table, pa.Table]:
-    """The rows of answers that follow traces, and the rows of the traces."""
-    about = task, model, documents
-    traces = list(engine.think(documents, thinking, task.sampling))
-    if task.sampling is None:
-        scores = list(engine.score_after(documents, thinking, traces))
-        return thought_rows(*about, scores), trace_rows(*about, traces, scores)
-    samples = list(engine.sample_after(documents, task.sampling, thinking, traces))
-    return pass_rows(*about, samples), trace_rows(*about, traces, None)

@@ -96,7 +96,9 @@ def make_outputs(
         probs = documents.probs[:, asked]
         nothing = np.zeros((*probs.shape[:2], 0))
         return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, question_features)
-    logprobs = _resize(documents.logprobs[:, asked], n_slots)
+    logprobs = documents.logprobs[:, asked, :n_slots]
+    missing = n_slots - logprobs.shape[2]  # slots that do not exist
+    logprobs = np.pad(logprobs, ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
     exists = _find_slots(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centre(logprobs, exists)
     shared = centred / scales.shared[asked, None]
@@ -198,12 +200,6 @@ def _make_deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, f
 
 def _find_slots(n_choices: Ints, n_slots: int) -> Bools:
     return np.arange(n_slots) < n_choices[:, None]
-
-
-def _resize(logprobs: Floats, n_slots: int) -> Floats:
-    """(T, N, n_slots) log-probs, cut or padded with slots that do not exist."""
-    missing = max(0, n_slots - logprobs.shape[2])
-    return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
 
 
 def _centre(logprobs: Floats, exists: Bools) -> Floats:

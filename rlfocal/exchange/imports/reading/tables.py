@@ -345,20 +345,16 @@ def csv_columns(path: Path) -> pa.Table:
 def _read_csv(path: Path, block: int) -> pa.Table:
     # One thread, because only then does an error say which row it is in.
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
-    mark = _find_delimiter(path)
+    with open_plain(path) as file:
+        first = file.readline(_CSV_BLOCK_BYTES[0])
+    # Excel writes semicolons where numbers have decimal commas.
+    mark = max((b",", b";", b"\t"), key=first.count).decode()
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter=mark)
     header = pyarrow.csv.open_csv(path, read, parse).schema.names
     text = dict.fromkeys(header, pa.string())
     options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
     table = pyarrow.csv.read_csv(path, read, parse, options)
     return table if mark == "," else _read_decimal_commas(table)
-
-
-def _find_delimiter(path: Path) -> str:
-    """The delimiter of a CSV file. Excel writes semicolons where numbers have decimal commas."""
-    with open_plain(path) as file:
-        header = file.readline(_CSV_BLOCK_BYTES[0])
-    return max((b",", b";", b"\t"), key=header.count).decode()
 
 
 def _read_decimal_commas(table: pa.Table) -> pa.Table:
