@@ -11,7 +11,7 @@ from warehouse import Warehouse
 from warehouse.writing import Partition
 
 
-def partition(model: str, n: int = 2, **columns: Any) -> Partition:
+def partition(model: str, n: int, **columns: Any) -> Partition:
     scores = (SCORES * n)[:n]
     return Partition(set_all(docs(n), **columns), choice_rows(scores, model), extraction(model, n_docs=n))
 
@@ -19,17 +19,17 @@ def partition(model: str, n: int = 2, **columns: Any) -> Partition:
 @pytest.mark.parametrize(
     ("column", "value"), [("split", "train"), ("split", "test"), ("confidential", True), ("prompt_hash", "p")]
 )
-def test_one_changed_column_is_stored(warehouse: Warehouse, column: str, value: object) -> None:
-    warehouse.put_partitions([partition("a")])
-    warehouse.put_partitions([partition("b", **{column: value})])
+def test_one_changed_column_is_stored(warehouse: Warehouse, column: str, value: Any) -> None:
+    warehouse.put_partitions([partition("a", 2)])
+    warehouse.put_partitions([partition("b", 2, **{column: value})])
     assert warehouse.rows(f"SELECT DISTINCT {column} FROM docs") == [(value,)]
     [(n_docs,)] = warehouse.rows("SELECT count(*) FROM docs")
     assert n_docs == 2
 
 
 def test_what_a_later_partition_does_not_know_stays(warehouse: Warehouse) -> None:
-    warehouse.put_partitions([partition("a", confidential=True, prompt_hash="p")])
-    warehouse.put_partitions([partition("b", split="test")])
+    warehouse.put_partitions([partition("a", 2, confidential=True, prompt_hash="p")])
+    warehouse.put_partitions([partition("b", 2, split="test")])
     stored = warehouse.rows("SELECT DISTINCT split, confidential, prompt_hash FROM docs")
     assert stored == [("test", True, "p")]
 
