@@ -13,6 +13,8 @@ from support.killing import tables
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
+from rlfocal.extraction.estimate import KNOWN_GPUS
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.running.events import (
     ConcurrentPartition,
     ExtractedPartition,
@@ -144,6 +146,28 @@ def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec,
     seen.clear()
     assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2
     assert [type(event) for event in seen[:2]] == [ConcurrentPartition] * 2, "bars begin where they stopped"
+
+
+@pytest.mark.usefixtures("one_process")
+def test_what_is_replaced_is_named_with_the_settings_that_changed(
+    folder: Path, pool: PoolSpec, tmp_path: Path
+) -> None:
+    one = pool.choose(models=["llama"], benchmarks=["tiny-c"])
+    assert extract(one, tmp_path / "w", limit=3).replaced == ()
+    assert extract(one, tmp_path / "w", limit=4).replaced == (), "more documents replace nothing"
+    shutil.copytree(folder / "llama", tmp_path / "moved")
+    another = "its files, its prompts or another key of its entry changed"
+    changes: list[tuple[dict[str, Any], str, str]] = [
+        ({"dtype": "bfloat16"}, "dtype float32 → bfloat16", ", head_dtype None → float32"),
+        ({"hf_repo": str(tmp_path / "moved")}, f"hf_repo {folder / 'llama'} → {tmp_path / 'moved'}", ""),
+        ({"engine_args": {"hf": {"logit_mib": 64}}}, another, ""),
+    ]
+    for change, why, found in changes:
+        one = one.model_copy(update={"models": (one.models[0].model_copy(update=change),)})
+        sentence = f"llama on tiny-c (2 partitions): {why}"
+        planned = plan_pool(one, tmp_path / "w", backend="hf", gpu=KNOWN_GPUS["H100"], limit=4)
+        assert f"to be replaced: {sentence}." in planned.warnings
+        assert extract(one, tmp_path / "w", limit=4).replaced == (sentence + found,)
 
 
 @pytest.mark.slow

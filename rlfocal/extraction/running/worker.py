@@ -17,7 +17,7 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.estimate import KNOWN_GPUS, gpu_of, hours_of_choices
-from rlfocal.extraction.partition import Job, is_covered
+from rlfocal.extraction.partition import Job, describe_weights, is_covered
 from rlfocal.extraction.recording import (
     count_start,
     documents_to_ask,
@@ -125,7 +125,7 @@ class Extraction:
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": _describe_weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
+            "settings": describe_weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 
@@ -193,13 +193,6 @@ def _run(
         else:
             extraction.send(outcome)
     return True
-
-
-def _describe_weights(model: ModelSpec) -> dict[str, Any]:
-    """The settings that identify the entry's weights: the repository, its revision, and any GGUF file or
-    adapter."""
-    on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
-    return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
 
 
 def _answer_job(
