@@ -167,6 +167,8 @@ def test_what_is_replaced_is_named_with_the_settings_that_changed(
         sentence = f"llama on tiny-c (2 partitions): {why}"
         planned = plan_pool(one, tmp_path / "w", backend="hf", gpu=KNOWN_GPUS["H100"], limit=4)
         assert f"to be replaced: {sentence}." in planned.warnings
+        [refusal] = plan_pool(one, tmp_path / "w", backend="hf", gpu=KNOWN_GPUS["H100"], limit=3).warnings
+        assert refusal.startswith("llama: 2 partitions will fail: the warehouse has 4 documents of another")
         assert extract(one, tmp_path / "w", limit=4).replaced == (sentence + found,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, describe_error
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engines import (
     backend_of,
     check_backend,
@@ -204,8 +206,8 @@ def _find_missing(
     backend: str,
     records: Mapping[PartitionKey, PartitionRecord],
 ) -> tuple[list[_PlanPart], list[str]]:
-    """The parts that the model lacks, and notes: on partitions that will be replaced, and on those that
-    cannot be compared without a network or documents."""
+    """The parts that the model lacks, and notes: on partitions that will be replaced or refused, and on those
+    that cannot be compared without a network or documents."""
     mine = {key for key in records if key.model == model.model}
     if not mine:
         return list(parts), []
@@ -219,6 +221,8 @@ def _find_missing(
     unknown = {part.benchmark.name for part in parts if part.task is None}
     is_unsure = not unknown.isdisjoint(key.benchmark for key in mine)
     notes = [f"{model.model}: partitions that only --datasets can compare are counted in full."] * is_unsure
+    refused = Counter(failure.reason for failure in plan.refusals)
+    notes += [f"{model.model}: {count_noun(n, 'partition')} will fail: {why}." for why, n in refused.items()]
     jobs = {job.key(model.model): job for job in plan.jobs}
     after = {
         key: predict_record(job, plan.model, backend_of(model, backend), records[key])
