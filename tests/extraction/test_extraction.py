@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.estimate import KNOWN_GPUS
 from rlfocal.extraction.plan import plan_pool
+from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import (
     ConcurrentPartition,
     ExtractedPartition,
@@ -237,3 +239,11 @@ def test_an_unknown_backend_or_no_documents_are_refused_and_nothing_is_written(
     with pytest.raises(InputError, match=message):
         extract(pool, tmp_path / "w", **wrong)
     assert not (tmp_path / "w").exists()
+
+
+def test_events_are_in_their_log_alone(log_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler of all loggers, as Prefect has one, would print them without their fields."""
+    start_log()
+    log("partition failed", level=ERROR, model="m")
+    assert json.loads(log_file.read_text())["model"] == "m"
+    assert caplog.messages == []
