@@ -42,6 +42,7 @@ from rlfocal.evaluation.conclusion import summarise
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import Evaluation
+from rlfocal.extraction.partition import explain_replaced
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import cores
 from rlfocal.extraction.tasks import TaskDocuments, load_each
@@ -129,7 +130,11 @@ def _regenerate(
     rechecks, unasked = _probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
     gaps += unasked + missing
-    extracted = {key for key, made in _read_committed(location).items() if before.get(key) != made} & wanted
+    committed = _read_committed(location)
+    extracted = {key for key, made in committed.items() if before.get(key) != made} & wanted
+    replaced = explain_replaced(before, committed, extracted)
+    for sentence in replaced:
+        get_run_logger().warning("replaced: %s", sentence)
     withdrawn = look_at_promises(location, since)
     drift, looked_at = measure_drift(location, since)
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
@@ -173,6 +178,7 @@ def _regenerate(
         evaluated_from=looked_at,
         looked_at=looked_at if drift is not None or withdrawn else None,
         changed=tuple(recheck for recheck in rechecks if recheck.changed),
+        replaced=tuple(replaced),
     )
 
 

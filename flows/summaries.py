@@ -59,6 +59,8 @@ class Summary:
     """The leaderboards of `evaluations`; empty in a summary of a regeneration that had nothing to do."""
     verdicts: Verdicts | None = None
     """The verdicts of `boards`."""
+    replaced: tuple[str, ...] = ()
+    """Sentences on committed partitions that were replaced, and why."""
 
 
 def evaluation_of(

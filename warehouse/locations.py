@@ -94,8 +94,8 @@ def locate(location: str | Path | Location | None) -> Location:
     given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT_LOCATION)
     if re.match(r"postgres(ql)?:", given):
         return _locate_postgres(given)
-    if "://" in given:
-        raise InputError(f"warehouse {given!r}: give a directory or a postgres: URI")
+    if "://" in given or re.match(r"(ducklake|duckdb|sqlite|mysql|postgres(ql)?):", given, re.IGNORECASE):
+        raise InputError(f"warehouse {without_password(given)!r}: give a directory or a postgres: URI")
     directory = expand_path(given).absolute()
     return Location(given, f"sqlite:{directory / CATALOG_FILE}", str(directory / "data"), directory)
 

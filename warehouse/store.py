@@ -53,6 +53,9 @@ class PartitionRecord(NamedTuple):
     """The version of transformers that encoded the prompts; None if it was not used."""
     dtype: str | None = None
     """The data type in which the engine computed."""
+    backend: str | None = None
+    settings: str | None = None
+    """The engine's settings and the weights that it loaded, as JSON; None for imports."""
 
 
 class Warehouse:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache
 from typing import NamedTuple, TypeVar
@@ -113,7 +113,8 @@ def main() -> None:
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            print(listener.getsockname()[1], flush=True)
+            with suppress(BrokenPipeError):  # its owner has died
+                os.write(1, b"%d\n" % listener.getsockname()[1])
             os.dup2(2, 1)  # nobody reads on
 
     app = "prefect.server.api.server:create_app"

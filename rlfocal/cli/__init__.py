@@ -8,6 +8,7 @@ then ends, whatever still runs.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -49,6 +50,8 @@ def run_guarded(command: Callable[[], object]) -> None:
     """
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without ↓ loses no result
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with stopped_by_signals():
             command()

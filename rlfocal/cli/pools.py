@@ -83,7 +83,7 @@ def regenerate(
         conclusions = () if summary.verdicts is None else summary.verdicts.conclusions
         print_json({"conclusions": list(conclusions)} | shown | {"drift": drift})
     else:
-        print_extracted(summary.extracted, summary.present)
+        print_extracted(summary.extracted, summary.present, summary.replaced)
         print_notes(warehouse, [model.model for model in chosen.models])
         if summary.verdicts is not None:
             runs = {row.run_id for row in summary.evaluations}
@@ -142,12 +142,13 @@ def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Jso
         report = extract_now(location=warehouse, on_progress=on_progress, **vars(request))
 
     def show() -> None:
-        print_extracted(len(report.committed), report.n_skipped)
+        print_extracted(len(report.committed), report.n_skipped, report.replaced)
         if report.missing:
             print_failures(report.missing, "partition")
         print_notes(warehouse, [model.model for model in chosen.models])
 
     result = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
+    result |= {"replaced": report.replaced}
     show_result(result, show, as_json=as_json, is_failure=bool(report.missing))
 
 

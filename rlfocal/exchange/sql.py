@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ _TABLE_FUNCTIONS = frozenset(
 # What shows a Postgres catalogue's password, or that database's other tables.
 _SECRET_TABLES = frozenset({METADATA_SCHEMA, "duckdb_databases", "pragma_database_list"})
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _EXPLAIN_STATEMENT = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
 _ERROR_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
 _ONE_STATEMENT = (
@@ -227,7 +229,7 @@ def _show_value(value: Any) -> str:
         return "NULL"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value).replace("\n", "\\n")
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(value))  # a model's text could be anything
 
 
 def _format_csv(names: Sequence[str], rows: Sequence[Row]) -> str:
@@ -242,8 +244,22 @@ def _format_csv(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _format_json(names: Sequence[str], rows: Sequence[Row]) -> str:
-    objects = [dict(zip(names, map(_to_json_value, row), strict=True)) for row in rows]
+    keys = _tell_apart(names)
+    objects = [dict(zip(keys, map(_to_json_value, row), strict=True)) for row in rows]
     return json.dumps(objects, indent=2, default=str, ensure_ascii=False)
+
+
+def _tell_apart(names: Sequence[str]) -> list[str]:
+    """The names with a number after each that was there before, as DuckDB names a subquery's columns.
+
+    >>> _tell_apart(["a", "a_1", "a"])
+    ['a', 'a_1', 'a_2']
+    """
+    told: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in count(1))
+        told.append(next(each for each in chain([name], numbered) if each not in told))
+    return told
 
 
 def _to_json_value(value: Any) -> Any:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
@@ -24,6 +28,12 @@ INVARIANT_VARIABLE = "VLLM_BATCH_INVARIANT"
 numbers differ from vLLM's usual ones."""
 UNCONDITIONAL_SUFFIX = "+unconditional"
 """The suffix of a fingerprint with unconditional log-probs. The rest is the same as without them."""
+
+NAMED_SETTINGS = (
+    *("backend", "hf_repo", "revision", "gguf_file", "adapter", "adapter_revision", "served"),
+    *("dtype", "head_dtype", "quantization", "max_length"),
+)
+"""The settings of a partition that an entry decides, and that say why it was replaced."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,50 @@ class Job:
         if record is None or record.fault:
             return None
         return explain_shortening(record.n_docs, len(self.task.documents), self.task.n_whole)
+
+
+def describe_weights(model: ModelSpec) -> dict[str, Any]:
+    """The settings that identify the entry's weights: the repository, its revision, and any GGUF file or
+    adapter."""
+    on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
+    return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
+
+
+def predict_record(job: Job, model: ModelSpec, backend: str, entry: PartitionRecord) -> PartitionRecord:
+    """The record of the partition that the job would commit in place of `entry`, as far as the model's entry
+    decides it."""
+    given = {"dtype": model.dtype, "quantization": model.quantization, "max_length": model.context_length}
+    settings = describe_weights(model) | {k: v for k, v in given.items() if v not in (None, "auto")}
+    settings = json.loads(entry.settings or "{}") | settings
+    return entry._replace(fingerprint=job.fingerprint, backend=backend, settings=json.dumps(settings))
+
+
+def explain_replaced(
+    before: Mapping[PartitionKey, PartitionRecord],
+    after: Mapping[PartitionKey, PartitionRecord],
+    keys: Collection[tuple[str, str, str]],
+) -> list[str]:
+    """A sentence for each model, on those of the partitions `keys` that have another fingerprint after than
+    before: which they are, and the settings that changed."""
+    replaced: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for key in sorted(before.keys() & after.keys()):
+        was, now = (each[key].fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) for each in (before, after))
+        if was != now and key in keys:
+            replaced[key.model, _explain_change(before[key], after[key])][key.benchmark] += 1
+    return [
+        f"{model} on {', '.join(counts)} ({count_noun(counts.total(), 'partition')}): {why}"
+        for (model, why), counts in replaced.items()
+    ]
+
+
+def _explain_change(before: PartitionRecord, after: PartitionRecord) -> str:
+    was, now = (json.loads(each.settings or "{}") | {"backend": each.backend} for each in (before, after))
+    changes = [
+        f"{name} {was.get(name)} → {now.get(name)}"
+        for name in NAMED_SETTINGS
+        if was.get(name) != now.get(name)
+    ]
+    return ", ".join(changes) or "its files, its prompts or another key of its entry changed"
 
 
 def extraction_lock(

@@ -82,8 +82,12 @@ def start_log() -> None:
 
 
 def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Logs an event. `fields` may name its model, benchmark, task and shard."""
-    _LOGGER.log(level, event, extra=fields)
+    """Logs an event to RLFOCAL_LOG alone: other handlers, such as Prefect's, would print it without its
+    `fields`. These may name its model, benchmark, task and shard."""
+    if _LOGGER.isEnabledFor(level):
+        record = _LOGGER.makeRecord(_LOGGER.name, level, __file__, 0, event, (), None, extra=fields)
+        for handler in _LOGGER.handlers:
+            handler.handle(record)
 
 
 def unanswered_documents(rows: pa.Table) -> dict[int, str]:

@@ -14,7 +14,9 @@ from rlfocal.base.names import Backend
 from rlfocal.base.request import MAX_NUMBER
 
 # A name becomes a table value and part of a file name, so it must not be able to leave a directory.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=96)]
+NAME_ADVICE = "a name has ASCII letters, digits and . _ @ + - only, and begins with a letter or digit"
 
 
 def _check_bound(number: float) -> float:

@@ -16,6 +16,7 @@ from ruamel.yaml.error import YAMLError
 
 from rlfocal.base.atomic import replace_path, write_file
 from rlfocal.base.errors import InputError, unknown_name, without_secrets
+from rlfocal.pool.fields import NAME_ADVICE, NAME_PATTERN
 from rlfocal.pool.reading import read_text, read_yaml, with_entry, with_values, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
@@ -310,7 +311,9 @@ def _describe_problem(kind: type[Value], problem: ErrorDetails) -> str:
     if problem["type"] == "value_error":
         message = problem["msg"].removeprefix("Value error, ")
         return f"{place}: {message}" if place else message
-    return f"{place or 'the file'}: {problem['msg']} (got {without_secrets(repr(problem['input'])):.80})"
+    is_name = problem.get("ctx", {}).get("pattern") == NAME_PATTERN
+    message = NAME_ADVICE if is_name else problem["msg"]
+    return f"{place or 'the file'}: {message} (got {without_secrets(repr(problem['input'])):.80})"
 
 
 def _list_keys(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:

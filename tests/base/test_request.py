@@ -71,7 +71,10 @@ def test_values_out_of_bounds_are_refused_with_the_value(make: Callable[[], Any]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evaluate", "-b", "b", "--seeds", "0"], "'--seeds': Input should be greater than or equal to 1"),
+        (
+            ["evaluate", "-b", "b", "--seeds", "0"],
+            "'--seeds': Input should be greater than or equal to 1, got '0'",
+        ),
         (["snapshots", "--last", "1" + "0" * 30], "--last must be at most 1,000,000,000, got 1000"),
         (["evaluate", "-b", "b", "--protocol", "onlin"], "'onlin' is not one of 'frozen', 'online', 'both'"),
         (["evaluate", "-b", "b", "--no-force"], "No such option: --no-force"),

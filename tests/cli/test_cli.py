@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.basics import run_python
 from support.cli import Cli, Result
 
 from flows import report_path
@@ -123,3 +125,10 @@ def test_other_errors_are_one_line_unless_debugged(
     )
     with pytest.raises(ZeroDivisionError):
         cli("report", "--debug")
+
+
+def test_a_locale_without_our_signs_loses_no_result() -> None:
+    """Tables have real minus signs and arrows, which ASCII does not have."""
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = "from rlfocal.cli import run_guarded; run_guarded(lambda: print(chr(0x2212) + '8.3'))"
+    assert run_python("-c", code, env=ascii_only) == "\\u22128.3\n"

@@ -48,6 +48,18 @@ def test_formats(location: Path) -> None:
         run_sql(location, statement, "jsonl")
 
 
+def test_json_keeps_columns_of_one_name(location: Path) -> None:
+    """As a join of two tables with the same columns has them."""
+    assert json.loads(run_sql(location, "SELECT 1 AS a, 2 AS a, 3 AS a", "json")) == [
+        {"a": 1, "a_1": 2, "a_2": 3}
+    ]
+
+
+def test_what_a_model_wrote_cannot_steer_the_terminal(location: Path) -> None:
+    table = run_sql(location, "SELECT 'a\tb' || chr(27) || '[2J' || chr(13) || chr(155) AS é")
+    assert table.splitlines() == ["é", "-" * 17, r"a\tb\x1b[2J\r\x9b"]
+
+
 READS = [
     "FROM models",
     "SELECT model, price FROM models WHERE family = 'a' ORDER BY price DESC LIMIT 3",

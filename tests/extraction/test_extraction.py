@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from support.killing import tables
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
+from rlfocal.extraction.estimate import KNOWN_GPUS
+from rlfocal.extraction.plan import plan_pool
+from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import (
     ConcurrentPartition,
     ExtractedPartition,
@@ -146,6 +150,30 @@ def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec,
     assert [type(event) for event in seen[:2]] == [ConcurrentPartition] * 2, "bars begin where they stopped"
 
 
+@pytest.mark.usefixtures("one_process")
+def test_what_is_replaced_is_named_with_the_settings_that_changed(
+    folder: Path, pool: PoolSpec, tmp_path: Path
+) -> None:
+    one = pool.choose(models=["llama"], benchmarks=["tiny-c"])
+    assert extract(one, tmp_path / "w", limit=3).replaced == ()
+    assert extract(one, tmp_path / "w", limit=4).replaced == (), "more documents replace nothing"
+    shutil.copytree(folder / "llama", tmp_path / "moved")
+    another = "its files, its prompts or another key of its entry changed"
+    changes: list[tuple[dict[str, Any], str, str]] = [
+        ({"dtype": "bfloat16"}, "dtype float32 → bfloat16", ", head_dtype None → float32"),
+        ({"hf_repo": str(tmp_path / "moved")}, f"hf_repo {folder / 'llama'} → {tmp_path / 'moved'}", ""),
+        ({"engine_args": {"hf": {"logit_mib": 64}}}, another, ""),
+    ]
+    for change, why, found in changes:
+        one = one.model_copy(update={"models": (one.models[0].model_copy(update=change),)})
+        sentence = f"llama on tiny-c (2 partitions): {why}"
+        planned = plan_pool(one, tmp_path / "w", backend="hf", gpu=KNOWN_GPUS["H100"], limit=4)
+        assert f"to be replaced: {sentence}." in planned.warnings
+        [refusal] = plan_pool(one, tmp_path / "w", backend="hf", gpu=KNOWN_GPUS["H100"], limit=3).warnings
+        assert refusal.startswith("llama: 2 partitions will fail: the warehouse has 4 documents of another")
+        assert extract(one, tmp_path / "w", limit=4).replaced == (sentence + found,)
+
+
 @pytest.mark.slow
 def test_a_limit_never_shortens_what_is_there_and_grows(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["gpt2"])
@@ -211,3 +239,11 @@ def test_an_unknown_backend_or_no_documents_are_refused_and_nothing_is_written(
     with pytest.raises(InputError, match=message):
         extract(pool, tmp_path / "w", **wrong)
     assert not (tmp_path / "w").exists()
+
+
+def test_events_are_in_their_log_alone(log_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler of all loggers, as Prefect has one, would print them without their fields."""
+    start_log()
+    log("partition failed", level=ERROR, model="m")
+    assert json.loads(log_file.read_text())["model"] == "m"
+    assert caplog.messages == []

@@ -27,7 +27,7 @@ from support.postgres_server import PostgresServer
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import Job, fingerprint, weights_digest
-from rlfocal.extraction.running import runner
+from rlfocal.extraction.running import missing, runner
 from rlfocal.extraction.running.events import ConcurrentPartition, Event, ExtractedPartition, Progress
 from rlfocal.extraction.running.runner import default_jobs, extract
 from rlfocal.extraction.running.worker import extract_jobs
@@ -231,6 +231,7 @@ def test_machines_share_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tasks = load_tasks(pool.benchmarks, 8)
     monkeypatch.setattr(runner, "load_tasks", lambda *_: tasks)  # no two threads may build prompts at once
     monkeypatch.setattr(runner, "lease_folder", leases)
+    monkeypatch.setattr(missing, "check_entry_for", lambda *_: None)  # hf stands for vLLM, which is slow here
     monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
     open_warehouse(tmp_path / "w").close()
     with ThreadPoolExecutor(2, "machine") as machines:

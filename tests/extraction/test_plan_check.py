@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ import pytest
 import yaml
 from support.hub_server import Hub, serve
 
+from rlfocal.extraction.engine import Document
+from rlfocal.extraction.estimate import KNOWN_GPUS
+from rlfocal.extraction.plan.checking import check_pool
+from rlfocal.extraction.tasks import load_tasks
 from rlfocal.lab import weights_dir
+from rlfocal.pool import load_pool
+from rlfocal.pool.specs import ThinkingSpec
 
 COMMIT = "1" * 40
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
@@ -102,6 +109,24 @@ def test_every_fault_is_named_in_one_run(environment: dict[str, str], tmp_path: 
     assert good["download_gb"] == pytest.approx(weights)
     assert (good["commit"], good["here_gb"]) == (COMMIT, 0)
     assert 16 < good["longest"] <= good["context"]
+
+
+def test_the_longest_prompts_in_tokens_are_checked_beside_their_traces() -> None:
+    """Digits are tokens of their own, so a text of fewer bytes may be too long where longer ones fit."""
+    [task] = load_tasks(load_pool("lab").choose(None, ["lab-gpqa"]).benchmarks, 25)
+    words = [replace(d, context=" the name" * 40) for d in task.documents]
+    digits = replace(words[-1], context="7" * 300)
+
+    def faults(documents: list[Document], **given: Any) -> list[str]:
+        model = load_pool("lab").models[4].model_copy(update=given)
+        pool = load_pool("lab").model_copy(update={"models": (model,)})
+        asked = replace(task, documents=tuple(documents))
+        [check], _ = check_pool(pool, [asked], backend="hf", gpu=KNOWN_GPUS["H100"])
+        return check.faults
+
+    assert faults(words) == []
+    assert "do not fit the context of 256 tokens" in faults([*words[:-1], digits])[0]
+    assert "(beside a trace of 200 in 256)" in faults(words, thinking=ThinkingSpec(budget=200))[0]
 
 
 def test_prefetch_downloads_once_what_engines_read(

@@ -170,7 +170,7 @@ def test_the_widest_and_then_the_most_work_come_first_and_what_cannot_run_last(
     smallest = min(pool.models[1:], key=lambda model: model.params_b)
     wide = smallest.model_copy(update={"tensor_parallel": 2})
     models = [broken, *(wide if model == smallest else model for model in pool.models[1:])]
-    plans = plan_extraction(warehouse, models, load_tasks(pool.benchmarks, 8), "hf")
+    plans = plan_extraction(warehouse, models, load_tasks(pool.benchmarks, 8), "vllm")
     found = [plan.model for plan in sorted(plans, key=lambda plan: plan.place) if plan.is_incomplete]
     assert (found[0], found[-1]) == (wide, broken)
     assert {model.model for model in found} == {model.model for model in pool.models}

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +22,9 @@ from support.prefect_pool import asked_for, write_pool
 from support.servers import free_port
 from support.tiny_models import write_tasks
 
-from flows import RegenerationRequest
+from flows import PREFECT_SETTINGS, RegenerationRequest
 from flows.summaries import Summary, find_summary, keep_summary
-from flows.support.server import prefect_server
+from flows.support.server import SERVER_ENVIRONMENT, prefect_server
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.report import write_report
 from warehouse import open_warehouse
@@ -273,3 +277,27 @@ def test_an_error_of_a_flow_passes_its_server() -> None:
         prefect_server(),
     ):
         raise RuntimeError("its own")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_temporary_server_whose_owner_died_says_nothing(tmp_path: Path) -> None:
+    """A traceback of its own would look like one of the command that was killed."""
+    home = {"PREFECT_HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.support.server"],
+        env={**os.environ, **PREFECT_SETTINGS, **SERVER_ENVIRONMENT, **home},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stderr is not None
+        server.stdout.close()
+        files = Path(f"/proc/{server.pid}/fd")
+        with suppress(FileNotFoundError):  # it has ended
+            while (files / "1").readlink() != (files / "2").readlink():
+                time.sleep(0.1)
+        server.stdin.close()
+        assert server.stderr.read() == b""

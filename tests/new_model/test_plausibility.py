@@ -132,7 +132,12 @@ NESTED = '{"model_type": "gemma3", "text_config": {"max_position_embeddings": 12
         (PLAIN, {"context_length": 256}, "hf", None),
         (PLAIN, {"context_length": 257}, "hf", "at most 256"),
         (PLAIN, {"tensor_parallel": 4}, "vllm", "6 attention heads .* give one of 1, 2$"),
-        (PLAIN, {"tensor_parallel": 4}, "hf", None),
+        (
+            PLAIN,
+            {"tensor_parallel": 4},
+            "hf",
+            "hf splits no model across GPUs \\(tensor_parallel 4\\); use --backend vllm",
+        ),
         (PLAIN, {"tensor_parallel": 2}, "vllm", None),
         (STRETCHED, {"context_length": 1024}, "hf", None),
         (YARN, {"context_length": 1024}, "hf", None),

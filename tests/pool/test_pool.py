@@ -72,7 +72,7 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         (("price: 0.1", "prize: 0.1"), "'prize'"),
         (("params_b: 1.5", "params_b: -1"), "params_b"),
         (("model: b", "model: a"), "duplicate model 'a'"),
-        (("model: b", "model: ../b"), r"models\.1\.model"),
+        (("model: b", "model: ../b"), r"models\.1\.model: a name has ASCII letters"),
         (("model: b", "model: " + "b" * 200), "96"),
         (("- lab-gpqa", "- lab-gpq"), "'lab-gpq'"),
         (("hf_repo: org/a, ", ""), "hf_repo is missing"),

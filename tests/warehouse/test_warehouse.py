@@ -96,6 +96,8 @@ def places(fresh: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("good", {"snapshot": 0}, "no tables at snapshot 0"),
         ("lake", {}, "not an rlfocal warehouse"),
         ("s3://bucket/x", {}, "directory or a postgres"),
+        ("ducklake:postgres:dbname=x", {}, "directory or a postgres"),
+        ("Postgres:dbname=x", {}, "directory or a postgres"),
         ("postgres:dbname=x?date=/x", {}, "unknown option 'date'"),
     ],
 )

@@ -145,6 +145,8 @@ def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
         if not message:  # there were no arguments, and the help is printed
             sys.exit(error.exit_code)
         refuse_gone_words(sys.argv[1:])
+        if isinstance(error.__cause__, ValueError) and hasattr(error.__cause__, "errors"):  # pydantic's
+            message += f", got {error.__cause__.errors()[0]['input']!r}"
         context = getattr(error, "ctx", None)
         command = context.command_path if context else name
         raise InputError(f"{message}; `{command} --help` shows how") from error

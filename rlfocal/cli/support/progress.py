@@ -63,14 +63,17 @@ def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
         yield share_of_tasks(on_progress, pool.count_tasks)
 
 
-def print_extracted(extracted: int, present: int) -> None:
-    """Prints how many partitions were committed now, and how many were in the warehouse before."""
+def print_extracted(extracted: int, present: int, replaced: Sequence[str]) -> None:
+    """Prints how many partitions were committed now, and how many were in the warehouse before; on stderr,
+    which of them were replaced, and why."""
     done = (
         f"extracted {count_noun(extracted, 'partition')} (model, task)"
         if extracted
         else "nothing was extracted"
     )
     typer.echo(f"{done}; {present} were already in the warehouse")
+    for sentence in replaced:
+        typer.echo(f"replaced: {sentence}", err=True)
 
 
 def print_notes(location: str | None, models: Sequence[str]) -> None:

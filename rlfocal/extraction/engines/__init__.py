@@ -59,6 +59,11 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
             f"model {model.model!r}: the backend hf does not quantize ({model.quantization}); use --backend "
             "vllm, or leave `quantization` out (weights that are quantized already load as they are)"
         )
+    if backend == "hf" and model.tensor_parallel > 1:
+        raise InputError(
+            f"model {model.model!r}: the backend hf splits no model across GPUs (tensor_parallel "
+            f"{model.tensor_parallel}); use --backend vllm, or leave `tensor_parallel` out"
+        )
 
 
 def check_weights_for(backend: str, model: ModelSpec) -> None:

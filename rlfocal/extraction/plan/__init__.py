@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, describe_error
+from rlfocal.base.wording import count_noun
 from rlfocal.extraction.engines import (
     backend_of,
     check_entry_for,
@@ -31,6 +33,7 @@ from rlfocal.extraction.estimate import (
     too_large,
     weights_gb,
 )
+from rlfocal.extraction.partition import explain_replaced, predict_record
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.pool.downloads import gb_here
@@ -128,7 +131,7 @@ def plan_pool(
         models.append(_plan_model(model, asked, todo, gpu, price, taken))
         faults = _find_faults(model, backend_of(model, backend), gpus) if todo else []
         large = too_large(model, gpu) if todo else None
-        notes += filter(None, [large, unsure, *faults])
+        notes += filter(None, [large, *unsure, *faults])
         if todo and not (faults or model.is_closed):
             running.append(models[-1])
     longest = max((model.hours / model.gpus for model in running), default=0.0)
@@ -200,22 +203,31 @@ def _find_missing(
     parts: Sequence[_PlanPart],
     backend: str,
     records: Mapping[PartitionKey, PartitionRecord],
-) -> tuple[list[_PlanPart], str | None]:
-    """The parts that the model lacks, and a note on partitions that cannot be compared without a network or
-    documents."""
+) -> tuple[list[_PlanPart], list[str]]:
+    """The parts that the model lacks, and notes: on partitions that will be replaced or refused, and on those
+    that cannot be compared without a network or documents."""
     mine = {key for key in records if key.model == model.model}
     if not mine:
-        return list(parts), None
+        return list(parts), []
     tasks = [part.task for part in parts if part.task is not None]
     [plan] = find_missing([model], tasks, backend, records, local_only=True)
     if plan.reason is not None:
         note = f"{model.model}: counted in full, as its partitions cannot be compared ({plan.reason})."
-        return list(parts), note
+        return list(parts), [note]
     left = {id(job.task) for job in plan.jobs}
     todo = [part for part in parts if part.task is None or id(part.task) in left]
-    is_unsure = {part.benchmark.name for part in parts if part.task is None} & {key.benchmark for key in mine}
-    note = f"{model.model}: partitions that only --datasets can compare are counted in full."
-    return todo, note if is_unsure else None
+    unknown = {part.benchmark.name for part in parts if part.task is None}
+    is_unsure = not unknown.isdisjoint(key.benchmark for key in mine)
+    notes = [f"{model.model}: partitions that only --datasets can compare are counted in full."] * is_unsure
+    refused = Counter(failure.reason for failure in plan.refusals)
+    notes += [f"{model.model}: {count_noun(n, 'partition')} will fail: {why}." for why, n in refused.items()]
+    jobs = {job.key(model.model): job for job in plan.jobs}
+    after = {
+        key: predict_record(job, plan.model, backend_of(model, backend), records[key])
+        for key, job in jobs.items()
+        if key in records
+    }
+    return todo, notes + [f"to be replaced: {each}." for each in explain_replaced(records, after, after)]
 
 
 def _find_faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:

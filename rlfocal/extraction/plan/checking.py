@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError, describe_error
@@ -20,10 +23,13 @@ from rlfocal.extraction.gpus import driver_fault
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.downloads import files_of, gb_here
 from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, read_config
-from rlfocal.pool.specs import ModelSpec, PoolSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec, resolve_thinking
 
 PROMPTS_PER_TASK = 20
-"""The number of each task's prompts that are tokenized: those with the most bytes."""
+"""The number of each task's prompts that are tokenized: those with the most bytes, and those with the most
+pieces."""
+_PIECE = re.compile(r"[A-Za-z]{1,5}|[^A-Za-z\s]")
+"""A text that is often one token: a part of a word, or any other sign, such as a digit."""
 
 
 @dataclass
@@ -36,7 +42,7 @@ class EntryCheck:
     tokenizer: str | None = None
     longest: int | None = None
     """The tokens of the longest prompt of all tasks, including its longest choice or the room for an
-    answer."""
+    answer, and a trace of thinking."""
     context: int | None = None
     here_gb: float | None = None
     download_gb: float | None = None
@@ -161,15 +167,19 @@ def _find_longest_prompt(
 ) -> int:
     """The tokens of the longest prompt of all tasks. Calls `note` for tasks with prompts that do not fit."""
     encoder = PromptEncoder(tokenizer, template_args=model.template_args)
-    window = ContextWindow(context, context - 1, model.truncation)
     longest = 0
     for task in tasks:
-        documents = sorted(task.documents, key=_count_bytes, reverse=True)[:PROMPTS_PER_TASK]
+        longest_by = (nlargest(PROMPTS_PER_TASK, task.documents, by) for by in (_count_bytes, _count_pieces))
+        documents = list(dict.fromkeys(chain(*longest_by)))
+        thinking = resolve_thinking(model, task.thinking)
+        trace = thinking.budget if thinking else 0
+        window = ContextWindow(context - trace, context - trace - 1, model.truncation)
         try:
-            longest = max(longest, *_count_lengths(encoder, documents, task.sampling))
+            longest = max(longest, *(trace + n for n in _count_lengths(encoder, documents, task.sampling)))
             check_fits(encoder, documents, task.sampling, window)
         except InputError as error:
-            note(f"{model.model} on {task.benchmark}/{task.task}: {describe_error(error)}")
+            beside = f" (beside a trace of {trace} in {context})" if trace else ""
+            note(f"{model.model} on {task.benchmark}/{task.task}: {describe_error(error)}{beside}")
     return longest
 
 
@@ -184,8 +194,15 @@ def _count_lengths(
 
 
 def _count_bytes(document: Document) -> int:
-    prompt = prompt_text(document).encode()
-    return len(prompt) + max((len(choice.encode()) for choice in document.continuations), default=0)
+    return len(_join_text(document).encode())
+
+
+def _count_pieces(document: Document) -> int:
+    return len(_PIECE.findall(_join_text(document)))
+
+
+def _join_text(document: Document) -> str:
+    return prompt_text(document) + max(document.continuations, key=len, default="")
 
 
 def check_table(checks: Sequence[EntryCheck]) -> Table:

@@ -15,6 +15,7 @@ from rlfocal.base.request import checked
 from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
+from rlfocal.extraction.partition import explain_replaced
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import (
     ConcurrentPartition,
@@ -31,6 +32,7 @@ from rlfocal.pool.downloads import Downloads
 from rlfocal.pool.files import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
+from warehouse.store import PartitionKey
 
 OnProgress = Callable[[Event], None]
 ENGINE_MODULES = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
@@ -55,6 +57,8 @@ class ExtractionReport:
 
     outcomes: tuple[ModelOutcome, ...]
     seconds: float
+    replaced: tuple[str, ...] = ()
+    """Sentences on committed partitions that this run replaced, and why."""
 
     @property
     def committed(self) -> list[ExtractedPartition]:
@@ -114,11 +118,15 @@ def extract(
     budget = make_budget(gpu_hours, len(find_gpus_of(engine)))
     tasks = load_tasks(chosen.benchmarks, limit, datasets)
     with open_warehouse(location) as warehouse:
+        before = warehouse.committed_partitions()
         plans = plan_extraction(warehouse, chosen.models, tasks, engine, replace_documents=replace_documents)
     outcomes = _run_extraction(
         location, plans, engine, jobs, stop_if_slower=stop_if_slower, budget=budget, on_progress=on_progress
     )
-    return ExtractionReport(tuple(outcomes), perf_counter() - started)
+    mine = {PartitionKey(c.model, c.benchmark, c.task) for outcome in outcomes for c in outcome.committed}
+    with open_warehouse(location, read_only=True) as warehouse:
+        replaced = explain_replaced(before, warehouse.committed_partitions(), mine)
+    return ExtractionReport(tuple(outcomes), perf_counter() - started, tuple(replaced))
 
 
 def extract_model(

@@ -18,7 +18,7 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.estimate import KNOWN_GPUS, gpu_of, hours_of_choices
-from rlfocal.extraction.partition import Job
+from rlfocal.extraction.partition import Job, describe_weights
 from rlfocal.extraction.recording import (
     count_start,
     documents_to_ask,
@@ -107,9 +107,6 @@ class Extraction:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The columns that every partition's record shares: model, backend, settings and versions."""
-        optional = {"gguf_file", "adapter", "adapter_revision"}
-        weights = {"hf_repo": self.spec.hf_repo, "revision": self.spec.revision}
-        weights |= self.spec.model_dump(include=optional, exclude_defaults=True)
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
         checked = tokenizer_for(self.backend, self.spec)
         tokenizer = {} if checked is None else {"tokenizer": checked.digest}
@@ -117,7 +114,7 @@ class Extraction:
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": weights | settings | gpu_facts(settings) | slower | tokenizer,
+            "settings": describe_weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 
