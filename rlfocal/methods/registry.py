@@ -174,7 +174,7 @@ class Entry:
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
-            who = f", which {', '.join(data.sampled)} lack" if missing[0] == "log-probs" else ""
+            who = f" that {', '.join(data.sampled)} have" if missing[0] == "log-probs" else ""
             return f"needs {_NEED_WORDS[missing[0]]}{who}"
         needed, given = self.needs_setting, settings or {}
         is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))

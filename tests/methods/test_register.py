@@ -213,7 +213,7 @@ def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) 
             put(warehouse, scores, model, evidence=evidence)
         data = load_dataset(warehouse, "b")
         named, left_out = every_method(data)
-        assert all("m lack" in left_out[name] for name in OF_LOG_PROBS[:3])
+        assert all("that m have" in left_out[name] for name in OF_LOG_PROBS[:3])
         assert not set(OF_LOG_PROBS) & set(named)
         assert {"soft_vote", "plurality", "best_soft_vote"} <= set(named)
         assert "log_linear" in every_method(load_dataset(warehouse, "b", ["k", "n"]))[0]
