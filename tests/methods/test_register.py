@@ -205,7 +205,6 @@ def test_default_methods() -> None:
 OF_LOG_PROBS = ["log_linear", "log_linear+task", "stacking", "likelihood_pool", "best_log_linear"]
 
 
-@pytest.mark.slow
 def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         scores = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]] * 5
