@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -146,10 +147,11 @@ def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
     from rlfocal.exchange.imports.predictions import import_predictions
 
     def make(folder: Path) -> None:
-        tool = shared / "tools" / "to_predictions.py"
-        with open_warehouse(folder / "warehouse") as warehouse:
+        tool = str(shared / "tools" / "to_predictions.py")
+        with open_warehouse(folder / "warehouse") as warehouse, pytest.MonkeyPatch.context() as patch:
             for name in ("mmlu16", "bbh5", "gsm8k44"):
-                subprocess.run([sys.executable, tool, name, shared, folder], check=True)
+                patch.setattr(sys, "argv", [tool, name, str(shared), str(folder)])
+                runpy.run_path(tool)
                 files = (folder / f"{name}-{part}.parquet" for part in ("docs", "scores"))
                 import_predictions(warehouse, *files)
 

@@ -193,7 +193,7 @@ def test_a_limit_on_file_sizes_is_said_and_leaves_no_trace(warehouse: Warehouse,
 
 
 @pytest.mark.parametrize("room", [100_000, 300_000, 600_000])
-def test_a_disk_without_room_for_a_new_warehouse_is_named(small_disk: Path, room: int) -> None:
+def test_a_new_warehouse_without_room_is_named(small_disk: Path, made_anew: None, room: int) -> None:
     (small_disk / "filler").write_bytes(bytes(2_097_152 - room))
     with pytest.raises(DiskFullError, match="run the same command again"):
         open_warehouse(small_disk / "w")

@@ -25,6 +25,7 @@ from warehouse.writing import Partition
 Fresh = Callable[[Path], Path]
 
 
+@pytest.mark.usefixtures("made_anew")
 def test_open_makes_it_once(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         first = warehouse.snapshot()
