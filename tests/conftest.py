@@ -134,10 +134,9 @@ def fresh(empty_warehouse: Path) -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
-def unwritten(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+def unwritten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
     """An empty warehouse for all tests of what is refused: opening one takes longer than a refusal."""
-    path = tmp_path_factory.mktemp("unwritten") / "warehouse"
-    with open_warehouse(shutil.copytree(empty_warehouse, path)) as opened:
+    with open_warehouse(tmp_path_factory.mktemp("unwritten") / "warehouse") as opened:
         yield opened
 
 

@@ -277,9 +277,9 @@ def run(location: Path, fails_at: int | None, *jobs: Job) -> list[Any]:
 
 
 def test_tokens_speed_retries_and_places_are_recorded_and_logged(
-    fresh: Callable[[Path], Path], log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = fresh(tmp_path / "w")
+    location = tmp_path / "w"
     tasks = (job(ONE, 5), job(SUMS, 5))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     for _ in range(2):
