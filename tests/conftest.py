@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -133,10 +134,9 @@ def fresh(empty_warehouse: Path) -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
-def unwritten(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+def unwritten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
     """An empty warehouse for all tests of what is refused: opening one takes longer than a refusal."""
-    path = tmp_path_factory.mktemp("unwritten") / "warehouse"
-    with open_warehouse(shutil.copytree(empty_warehouse, path)) as opened:
+    with open_warehouse(tmp_path_factory.mktemp("unwritten") / "warehouse") as opened:
         yield opened
 
 
@@ -146,10 +146,11 @@ def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
     from rlfocal.exchange.imports.predictions import import_predictions
 
     def make(folder: Path) -> None:
-        tool = shared / "tools" / "to_predictions.py"
-        with open_warehouse(folder / "warehouse") as warehouse:
+        tool = str(shared / "tools" / "to_predictions.py")
+        with open_warehouse(folder / "warehouse") as warehouse, pytest.MonkeyPatch.context() as patch:
             for name in ("mmlu16", "bbh5", "gsm8k44"):
-                subprocess.run([sys.executable, tool, name, shared, folder], check=True)
+                patch.setattr(sys, "argv", [tool, name, str(shared), str(folder)])
+                runpy.run_path(tool)
                 files = (folder / f"{name}-{part}.parquet" for part in ("docs", "scores"))
                 import_predictions(warehouse, *files)
 

@@ -206,7 +206,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[in
             connection.execute("BEGIN")
             try:
                 # `storage` before any write: DuckLake cannot set an order after one
-                for table, column, kind in _find_lacking_columns(connection):
+                for table, column, kind in _find_lacking_columns(connection) if before else ():
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
                 for name in (SCHEMA_FILES[0], "storage", *SCHEMA_FILES[1:]):
                     connection.execute(schema_script(name))

@@ -141,7 +141,13 @@ class Warehouse:
 
     @contextmanager
     def hold_snapshot(self) -> Iterator[None]:
-        """Runs a block whose queries all see one snapshot, whatever is committed meanwhile."""
+        """Runs a block whose queries all see one snapshot, whatever is committed meanwhile.
+
+        Blocks may nest: an inner one sees the outer one's snapshot.
+        """
+        if self._reading:
+            yield
+            return
         self._renew_secret()
         self.connection.execute("BEGIN")
         self._reading = True

@@ -63,11 +63,9 @@ for command in ("sql", "SELECT n FROM accuracy"), ("remove-model", "pool.yaml", 
 """
 
 
-def test_a_warehouse_on_a_read_only_disk_is_read_and_left_alone(
-    fresh: Callable[[Path], Path], tmp_path: Path
-) -> None:
+def test_a_warehouse_on_a_read_only_disk_is_read_and_left_alone(tmp_path: Path) -> None:
     """Its pool's file, too, and the doctor's only advice is to make it writable."""
-    with open_warehouse(fresh(tmp_path / "w")) as warehouse:
+    with open_warehouse(tmp_path / "w") as warehouse:
         warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2, "n"), extraction("n", "f", 2))
     (tmp_path / "pool.yaml").write_text(POOL)
     for path in (tmp_path / "w", *(tmp_path / "w").rglob("*")):
@@ -148,8 +146,8 @@ def test_an_empty_catalogue_beside_data(fresh: Callable[[Path], Path], tmp_path:
             open_warehouse(place, read_only=read_only)
 
 
-def test_a_damaged_parquet_file_leads_to_doctor(fresh: Callable[[Path], Path], tmp_path: Path) -> None:
-    with open_warehouse(fresh(tmp_path / "w")) as warehouse, warehouse.transaction("models"):
+def test_a_damaged_parquet_file_leads_to_doctor(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("models"):
         warehouse.append("models", pa.table({"model": [f"m{i}" for i in range(100)]}))
     for file in (tmp_path / "w" / "data").rglob("*.parquet"):
         file.write_bytes(file.read_bytes()[:20])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +32,9 @@ FLIPPED = [("birds", 3), ("birds", 77), ("cities", 9), ("cities", 140)]
 
 
 @pytest.fixture
-def place(tmp_path: Path, fresh: Callable[[Path], Path]) -> Path:
+def place(tmp_path: Path) -> Path:
     """A benchmark of which four labels are wrong."""
-    location = fresh(tmp_path / "lake")
+    location = tmp_path / "lake"
     with open_warehouse(location) as warehouse:
         fill(warehouse)
     return location

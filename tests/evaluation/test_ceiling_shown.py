@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +30,8 @@ METHODS = ["best_single", "plurality", "soft_vote", "log_linear", "stacking", "c
 
 
 @pytest.fixture
-def torn(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
+def torn(tmp_path: Path) -> Iterator[Warehouse]:
     """Three models that often name different choices, of three."""
-    shutil.copytree(empty_warehouse, tmp_path / "own")
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, N)
     with open_warehouse(tmp_path / "own") as warehouse:

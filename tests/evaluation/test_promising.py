@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,9 +47,9 @@ def answers(seed: int = 0, *, models: tuple[str, ...] = ("a", "b", "c"), noise: 
 
 
 @pytest.fixture(scope="module")
-def imported_once(fresh: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def imported_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with the answers, to copy."""
-    folder = fresh(tmp_path_factory.mktemp("promising") / "warehouse")
+    folder = tmp_path_factory.mktemp("promising") / "warehouse"
     with open_warehouse(folder) as opened:
         import_predictions(opened, answers(), benchmark="made")
     return folder
@@ -180,13 +180,11 @@ def test_the_answers_and_labels_of_the_last_look_decide(filled: Warehouse) -> No
     assert withdrawn_since(filled, filled.snapshot()) == ()
 
 
-def test_a_promise_for_tasks_that_train_lacks_is_made_with_a_warning(
-    fresh: Callable[[Path], Path], tmp_path: Path, cli: Cli
-) -> None:
+def test_a_promise_for_tasks_that_train_lacks_is_made_with_a_warning(tmp_path: Path, cli: Cli) -> None:
     given = answers()
     given["task"] = np.where(given.doc_id % 3 == 0, "held out", "seen")
     given["split"] = np.where(given.task == "held out", "test", "train")
-    with open_warehouse(fresh(tmp_path / "w")) as warehouse:
+    with open_warehouse(tmp_path / "w") as warehouse:
         import_predictions(warehouse, given, benchmark="made")
         promised(warehouse, methods=["log_linear"])
         [promise] = stored_promises(warehouse)

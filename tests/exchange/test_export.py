@@ -106,12 +106,12 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert ODD in tasks.to_pylist()
 
 
-def test_predictions_round_trip(filled: Warehouse, fresh: Fresh, tmp_path: Path) -> None:
+def test_predictions_round_trip(filled: Warehouse, tmp_path: Path) -> None:
     kept = ("b", "answers", "flagged")
     report = export(filled, tmp_path / "out", format="predictions", benchmarks=kept, questions=True)
     assert {t.table: t.rows for t in report.tables} == {"docs": 25, "scores": 5 * 5 + 10, "models": 2}
     files = [tmp_path / "out" / name for name in ("docs.parquet", "scores.parquet")]
-    with open_warehouse(fresh(tmp_path / "again")) as again:
+    with open_warehouse(tmp_path / "again") as again:
         import_predictions(again, *files, allow_missing=True)
         for query in (
             "SELECT benchmark, task, doc_id, label, question, choices, gold, split FROM docs",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import duckdb
 import numpy as np
 import pytest
@@ -22,6 +24,11 @@ REFUSED = [
 ]
 
 
+ONE_TASK = {"task": "'t00'", "split": "'test'"}
+OWN_CHECKS = ("pairwise_diversity", "pool_documents", "calibration", "best_partner", "compare_models")
+"""Macros that reach the checks each in another way; the others only have to hand on what is given."""
+
+
 @pytest.fixture(scope="module")
 def sql(sql: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Three models on four documents of two tasks, all of split test."""
@@ -30,7 +37,9 @@ def sql(sql: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return sql
 
 
+@cache
 def rows(sql: duckdb.DuckDBPyConnection, macro: str, **changed: str) -> list[tuple[object, ...]]:
+    """What several tests ask is asked once: planning such a query takes longer than running it."""
     return sql.execute(f"FROM {macro}({MACROS[macro].format(**KNOWN | changed)})").fetchall()
 
 
@@ -38,8 +47,9 @@ def rows(sql: duckdb.DuckDBPyConnection, macro: str, **changed: str) -> list[tup
 def test_names_that_do_not_exist_are_refused_in_the_same_words(
     sql: duckdb.DuckDBPyConnection, macro: str
 ) -> None:
+    first = {parameter: value for parameter, value, _ in reversed(REFUSED)}
     for parameter, value, message in REFUSED:
-        if f"{{{parameter}}}" in MACROS[macro]:
+        if f"{{{parameter}}}" in MACROS[macro] and (macro in OWN_CHECKS or value == first[parameter]):
             with pytest.raises(duckdb.Error, match=message):
                 rows(sql, macro, **{parameter: value})
 
@@ -67,7 +77,7 @@ def test_a_list_of_all_tasks_is_all_tasks(sql: duckdb.DuckDBPyConnection, macro:
     every = rounded(rows(sql, macro))
     assert rounded(rows(sql, macro, task="['t00', 't01']")) == every
     one = rounded(rows(sql, macro, task="['t00']"))
-    assert one == rounded(rows(sql, macro, task="'t00'"))
+    assert one == rounded(rows(sql, macro, **ONE_TASK))
     assert one != every or macro in ("pass_at_k", "all_pools", "calibration", "flipped_by_models")
 
 
@@ -75,9 +85,8 @@ def test_a_list_of_all_tasks_is_all_tasks(sql: duckdb.DuckDBPyConnection, macro:
 def test_every_argument_may_be_a_column_and_nothing_is_in_use(
     sql: duckdb.DuckDBPyConnection, macro: str
 ) -> None:
-    given = {"task": "'t00'", "split": "'test'"}
-    expected = rows(sql, macro, **given)
-    columns = ", ".join(f"{value} AS {name}" for name, value in (KNOWN | given).items())
+    expected = rows(sql, macro, **ONE_TASK)
+    columns = ", ".join(f"{value} AS {name}" for name, value in (KNOWN | ONE_TASK).items())
     arguments = MACROS[macro].format(**{name: f"v.{name}" for name in KNOWN})
     sql.execute("USE memory")
     try:

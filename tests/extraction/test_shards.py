@@ -191,7 +191,7 @@ def test_a_limit_on_file_sizes_is_said_and_leaves_no_trace(warehouse: Warehouse,
 
 
 @pytest.mark.parametrize("room", [100_000, 300_000, 600_000])
-def test_a_disk_without_room_for_a_new_warehouse_is_named(small_disk: Path, room: int) -> None:
+def test_a_new_warehouse_without_room_is_named(small_disk: Path, made_anew: None, room: int) -> None:
     (small_disk / "filler").write_bytes(bytes(2_097_152 - room))
     with pytest.raises(DiskFullError, match="run the same command again"):
         open_warehouse(small_disk / "w")
@@ -275,9 +275,9 @@ def run(location: Path, fails_at: int | None, *jobs: Job) -> list[Any]:
 
 
 def test_tokens_speed_retries_and_places_are_recorded_and_logged(
-    fresh: Callable[[Path], Path], log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = fresh(tmp_path / "w")
+    location = tmp_path / "w"
     tasks = (job(ONE, 5), job(SUMS, 5))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     for _ in range(2):

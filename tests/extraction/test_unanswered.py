@@ -25,11 +25,6 @@ Answer = Callable[[dict[str, Any], int], Any]
 pytestmark = pytest.mark.usefixtures("one_process")
 
 
-@pytest.fixture(autouse=True)
-def _empty_warehouse(fresh: Callable[[Path], Path], tmp_path: Path) -> None:
-    fresh(tmp_path / "w")
-
-
 def write_pool(folder: Path, urls: dict[str, str], kind: str = "choices") -> Path:
     """Models, each with the address of its service, and two tasks."""
     asked = {task: [f"{task} {i}" for i in range(N_DOCS)] for task in ("one", "two")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -66,10 +65,8 @@ def test_the_best_models_alone_get_answers_to_other_documents_of_the_task_after_
             assert set(made.test.probs[of_task, model, 0]) <= set(plain.test.probs[of_task, model, 0])
 
 
-def test_rows_pair_online_decisions_with_frozen_ones_by_document(
-    tmp_path: Path, fresh: Callable[[Path], Path]
-) -> None:
-    with open_warehouse(fresh(tmp_path / "warehouse")) as warehouse:
+def test_rows_pair_online_decisions_with_frozen_ones_by_document(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
         Lab(warehouse).add_benchmark("facts", ("a", "b"), 60, (0.9, 0.3, 0.8, 0.3, 0.3, 0.3), 0)
         methods = ("best_single", "latest_correct")
         table = DriftTable("facts", methods, methods[:1], streams=("models degrade",), seeds=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,8 +72,7 @@ def put(warehouse: Warehouse, model: str, scores: list[list[float]], labels: np.
 
 
 @pytest.fixture
-def place(empty_warehouse: Path, tmp_path: Path) -> Path:
-    shutil.copytree(empty_warehouse, tmp_path / "own")
+def place(tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 

@@ -30,8 +30,7 @@ from rlfocal.scenarios.scenario import corrupt_labels, drop_answers, keep_labels
 from warehouse import Warehouse, open_warehouse
 
 FAMILIES = (
-    "single:c", "soft_vote", "constant_choice", "random_select", "oracle", "log_linear", "cascade",
-    "outputs_knn", "best_single+task",
+    "soft_vote", "constant_choice", "random_select", "oracle", "log_linear", "cascade", "best_single+task",
 )  # fmt: skip
 DECIDED = (
     "SELECT task, doc_id, pool, prediction, answer, correct, rounds, probability FROM decisions "
@@ -157,7 +156,7 @@ def put_passes(warehouse: Warehouse, said: dict[str, str]) -> None:
 
 
 def test_free_answers_swapped_are_as_if_the_other_had_given_them(
-    warehouse: Warehouse, fresh: Callable[[Path], Path], tmp_path: Path
+    warehouse: Warehouse, tmp_path: Path
 ) -> None:
     said = {
         "a": "1212334455661111",
@@ -167,7 +166,7 @@ def test_free_answers_swapped_are_as_if_the_other_had_given_them(
     }
     put_passes(warehouse, said)
     pool = ["a", "b", "c"]
-    with open_warehouse(fresh(tmp_path / "other")) as other:
+    with open_warehouse(tmp_path / "other") as other:
         put_passes(other, {"a": said["d"], "b": said["b"], "c": said["b"]})
         expected = load_dataset(other, "f")
     swapped = load_dataset(warehouse, "f", pool, {"a": "d", "c": "b"})

@@ -11,7 +11,8 @@ import pytest
 from guide import GUIDE, examples
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.api import OLS, add_constant
+from statsmodels.regression.linear_model import OLS
+from statsmodels.tools import add_constant
 from support.pool_oracles import (
     FEW,
     METRICS,

@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
-from warehouse import Warehouse, open_warehouse
+from warehouse import Warehouse, open_warehouse, opening
+from warehouse.locations import Location
 
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
@@ -43,6 +47,39 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "warehouse"
     open_warehouse(path).close()
     return path
+
+
+ATTACH_OR_CREATE = opening._attach_or_create
+
+
+@pytest.fixture(scope="session", autouse=True)
+def new_warehouses_are_copies(empty_warehouse: Path) -> Iterator[None]:
+    """Whatever a test creates in a new directory is a copy of an empty warehouse."""
+
+    def attach(connection: Any, place: Location, *, create: bool, **how: Any) -> None:
+        if create and place.directory is not None:
+            with suppress(OSError):  # something is there, or cannot be: what then happens is the product's
+                _copy_to(place.directory, empty_warehouse)
+        ATTACH_OR_CREATE(connection, place, create=create, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "_attach_or_create", attach)
+        yield
+
+
+def _copy_to(directory: Path, empty: Path) -> None:
+    """All at once, as others may look for it or make it meanwhile."""
+    if directory.exists() and any(directory.iterdir()):
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as own:
+        Path(shutil.copytree(empty, Path(own) / "new")).rename(directory)
+
+
+@pytest.fixture
+def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of how a warehouse is created."""
+    monkeypatch.setattr(opening, "_attach_or_create", ATTACH_OR_CREATE)
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ SKILL = {"a": 0.75, "b": 0.65, "c": 0.55, "d": 0.4}
 
 
 @pytest.fixture(scope="session")
-def study_template(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four models on two tasks of 100 documents with three choices, 80 of them train; to copy."""
     folder = tmp_path_factory.mktemp("studies") / "warehouse"
-    shutil.copytree(empty_warehouse, folder)
     rng = np.random.default_rng(0)
     with open_warehouse(folder) as opened, opened.transaction("fill"):
         opened.append("models", pa.table({"model": list(SKILL), "price": [1.0, 2.0, 3.0, 4.0]}))

@@ -152,8 +152,8 @@ def named_runs(found: Integrity) -> set[str]:
     return {fault.run_id for fault in found.runs or ()} | {key for key in keys if key is not None}
 
 
-def test_every_write_is_refused_or_named(fresh: Fresh, tmp_path: Path) -> None:
-    fill(fresh(tmp_path / "w"), N_TASKS)
+def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
+    fill(tmp_path / "w", N_TASKS)
     with open_warehouse(tmp_path / "w") as warehouse:
         clean = examine(warehouse)
     assert clean.is_sound
@@ -168,8 +168,8 @@ def test_every_write_is_refused_or_named(fresh: Fresh, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_duplicate_and_deleted_models_are_named_and_mended(fresh: Fresh, tmp_path: Path) -> None:
-    fill(fresh(tmp_path / "w"), 1)
+def test_duplicate_and_deleted_models_are_named_and_mended(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 1)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("twice"):
         warehouse.connection.execute("INSERT INTO models FROM models WHERE model = 'm1'")
         warehouse.connection.execute("DELETE FROM models WHERE model = 'm2'")
@@ -184,9 +184,9 @@ def test_duplicate_and_deleted_models_are_named_and_mended(fresh: Fresh, tmp_pat
 
 
 @pytest.mark.slow
-def test_lost_prompts_cost_no_answers(fresh: Fresh, tmp_path: Path) -> None:
+def test_lost_prompts_cost_no_answers(tmp_path: Path) -> None:
     """What is not known of a prompt is forgotten; who extracts another model stores it again."""
-    fill(fresh(tmp_path / "w"), 2)
+    fill(tmp_path / "w", 2)
     with open_warehouse(tmp_path / "w") as warehouse:
         before = warehouse.fingerprints()
         with warehouse.transaction("lose"):

@@ -18,6 +18,18 @@ from warehouse.snapshots import QUANTILE_LEVELS, PartitionChange, RowChange, dif
 N = 300
 
 
+def test_a_held_snapshot_holds_inside_another_block(warehouse: Warehouse) -> None:
+    put(warehouse, SCORES)
+    models = "SELECT DISTINCT model FROM extractions"
+    with warehouse.hold_snapshot():
+        with warehouse.hold_snapshot():
+            assert warehouse.rows(models) == [("m",)]
+        with open_warehouse(warehouse.location) as other:
+            put(other, SCORES, model="other")
+        assert warehouse.rows(models) == [("m",)]
+    assert len(warehouse.rows(models)) == 2
+
+
 def test_snapshots_list_each_commit(warehouse: Warehouse) -> None:
     empty = warehouse.snapshot()
     put(warehouse, SCORES)

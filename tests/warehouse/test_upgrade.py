@@ -65,6 +65,7 @@ def test_an_unreleased_schema_is_refused(fresh: Fresh, tmp_path: Path, read_only
         open_warehouse(place, read_only=read_only)
 
 
+@pytest.mark.usefixtures("made_anew")
 def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from warehouse.writing import Partition
 Fresh = Callable[[Path], Path]
 
 
+@pytest.mark.usefixtures("made_anew")
 def test_open_makes_it_once(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         first = warehouse.snapshot()
@@ -132,8 +133,8 @@ def test_newer_schema_is_refused(warehouse: Warehouse) -> None:
         open_warehouse(warehouse.location)
 
 
-def test_a_warehouse_can_be_moved(fresh: Fresh, tmp_path: Path) -> None:
-    with open_warehouse(fresh(tmp_path / "here")) as warehouse:
+def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "here") as warehouse:
         warehouse.put_partition(docs(50), choice_rows(SCORES * 25), extraction())
     shutil.move(tmp_path / "here", tmp_path / "there")
     with open_warehouse(tmp_path / "there") as warehouse:
@@ -334,13 +335,13 @@ def answered(model: str, task: str) -> Partition:
     return Partition(set_all(given, task=task), set_all(rows, task=task), record)
 
 
-def test_a_batch_equals_its_partitions_one_by_one(fresh: Fresh, tmp_path: Path) -> None:
+def test_a_batch_equals_its_partitions_one_by_one(tmp_path: Path) -> None:
     """And takes as many statements, whatever their number."""
     tables = ("docs", "doc_digests", "tasks", "choice_logprobs", "answer_passes")
     names = [f"{kind}{i}" for kind in ("choices", "passes") for i in range(4)]
     contents, counts = [], []
     for size in (1, 2, 8):
-        with open_warehouse(fresh(tmp_path / str(size))) as warehouse:
+        with open_warehouse(tmp_path / str(size)) as warehouse:
             before = warehouse.snapshot()
             for model in ("a", "b"):
                 for start in range(0, 8, size):
