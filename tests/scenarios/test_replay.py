@@ -30,7 +30,8 @@ from rlfocal.scenarios.scenario import corrupt_labels, drop_answers, keep_labels
 from warehouse import Warehouse, open_warehouse
 
 FAMILIES = (
-    "soft_vote", "constant_choice", "random_select", "oracle", "log_linear", "cascade", "best_single+task",
+    "single:c", "soft_vote", "constant_choice", "random_select", "oracle", "log_linear", "cascade",
+    "outputs_knn", "best_single+task",
 )  # fmt: skip
 DECIDED = (
     "SELECT task, doc_id, pool, prediction, answer, correct, rounds, probability FROM decisions "
