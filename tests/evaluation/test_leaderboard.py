@@ -185,6 +185,7 @@ def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: L
     assert board.rival is not None
     assert board.rival.method == "best_single"
     rows = {row[5]: row[1:] for row in verdict_table([board]).rows}
+    assert [*rows] == ["best_single", "best_single+task", "rl_focal"]  # the baseline first, ours last
     assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "", "best_single+task", "")
     small_lab.evaluate("knn+task", 12, 1)
     plain, told = leaderboard(small_lab.warehouse)
