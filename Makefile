@@ -46,8 +46,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/rlfocal regenerate --pool lab
 
 # PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
-# Of two cores, the third and fourth process take what waiting tests leave.
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+# Of two cores, the third process takes what waiting tests leave.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 # The whole behaviour once.
 test: $(VENV)/.dev $(ENGINES)

@@ -280,10 +280,12 @@ def test_a_folder_of_parts(warehouse: Warehouse, tmp_path: Path) -> None:
         import_predictions(warehouse, folder, benchmark="b")
 
 
-@pytest.mark.parametrize(("yes", "no"), [(1, 0), (1.0, 0.0), (True, False), ("True", "false")])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("suffix", "yes", "no"),
+    [("csv", 1, 0), ("csv", "True", "false"), ("jsonl", True, False), ("parquet", 1.0, 0.0)],
+)
 def test_grades_alone_are_answers(
-    warehouse: Warehouse, tmp_path: Path, yes: object, no: object, suffix: str
+    warehouse: Warehouse, tmp_path: Path, suffix: str, yes: object, no: object
 ) -> None:
     right = {(model, i): (m + i) % 3 > 0 for m, model in enumerate(MODELS) for i in range(N)}
     rows = [
