@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from rlfocal.exchange.imports.columns import (
-    GRADE_ANSWERS,
     GRADES_ONLY,
     INDEX_COLUMNS,
     KNOWN_COLUMNS,
     LONG_COLUMNS,
     TableShape,
     align_tasks,
+    read_grade,
     understand_columns,
 )
 from rlfocal.exchange.imports.faults import add_faults, count
@@ -92,6 +92,7 @@ def load_shapes(
         scratch.execute(f"CREATE TEMP TABLE scores AS SELECT row, {chosen} FROM numbered_scores")
     _index_labels(scratch, shapes[0], base)
     _keep_unused(scratch, shapes[0])
+    _keep_grades(scratch, shapes[-1])
     return shapes
 
 
@@ -131,7 +132,7 @@ def _read(
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
             values[name] = quote(value)
     if shape.kinds.get("answer") == GRADES_ONLY:
-        values |= {"answer": f"map {GRADE_ANSWERS}[lower(t.answer)]", "gold": "'1'"}
+        values |= {"answer": read_grade("t.answer"), "gold": "'1'"}
     if (merging := given_names["benchmark"]) is not None and "benchmark" in theirs:
         add_faults(scratch, 0, file, _find_merged(scratch, merging, theirs["benchmark"]))
     beside = ""
@@ -152,8 +153,14 @@ def _read(
     if "scores" in shape.contents and shape.score_column is None and "answer" not in theirs:
         has = ", ".join(shape.table.names)
         lacking = (
-            "no column of scores, such as choice_logprobs or logprob_A, of answers, or of grades, such as "
-            f"correct; it has {has}"
+            "no column of scores, such as choice_logprobs or logprob_A, of answers, or, in a table that also "
+            f"has the documents, of grades, such as correct (1 or 0); it has {has}"
+        )
+        add_faults(scratch, 0, file, [(0, lacking)])
+    if "docs" in shape.contents and not {"label", "gold"} & {*theirs, *values}:
+        lacking = (
+            f"no column of right answers, label or gold; it has {', '.join(shape.table.names)}. Give "
+            "--columns THEIRS=label if it names choices, --columns THEIRS=gold if it holds answers"
         )
         add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.score_columns, *shape.text_columns}
@@ -233,12 +240,13 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
         f"CREATE TEMP TABLE described AS SELECT min(r.row) AS row, benchmark, task, doc_id, {rest} "
         f"FROM ({rows}) AS r GROUP BY benchmark, task, doc_id"
     )
-    for name in {"label", "question", "choices", "gold", "split"} & shape.given_columns.keys():
+    given = {*shape.given_columns, *(["choices"] if shape.text_columns else [])}
+    for name in {"label", "question", "choices", "gold", "split"} & given:
         was, now = f"left(d.{name}::VARCHAR, 60)", f"left(n.{name}::VARCHAR, 60)"
         scratch.execute(
             f"INSERT INTO faults SELECT 3, 'docs', n.row, format('{name} ''{{}}'' of the document, which was "
             f"''{{}}'' in row {{}}; one document says one thing', {now}, {was}, d.row) "
-            "FROM numbered_docs AS n JOIN described AS d USING (benchmark, task, doc_id) "
+            f"FROM ({rows}) AS n JOIN described AS d USING (benchmark, task, doc_id) "
             f"WHERE n.{name} <> d.{name}"
         )
 
@@ -259,6 +267,17 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
             [name],
         )
     scratch.unregister("raw")
+
+
+def _keep_grades(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
+    """Creates the table `grades` with the given grades of scores that labels or gold answers decide:
+    (row, grade)."""
+    if shape.grade_column is not None:
+        scratch.register("raw", shape.table.rows)
+        row = "row" if shape.table.is_json else "row_number() OVER ()"
+        grade = f"{read_grade(shape.table.text(shape.grade_column))} = '1'"
+        scratch.execute(f"CREATE TEMP TABLE grades AS SELECT {row} AS row, {grade} AS grade FROM raw")
+        scratch.unregister("raw")
 
 
 def _find_kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
