@@ -98,3 +98,8 @@ def test_losses_are_noted_however_few(warehouse: Warehouse) -> None:
 def test_percentages_are_to_be_divided(unwritten: Warehouse) -> None:
     told = refusal(unwritten, {"id": 0, "model": "llama", "prob_A": [90], "prob_B": [10], "label": "A"})
     assert "[90.0, 10.0] are not all probabilities, from 0 to 1; divide percentages by 100" in told
+
+
+def test_one_pair_may_be_a_text(warehouse: Warehouse) -> None:
+    notes(warehouse, {"id": [0], "model": "llama", "said": "x", "gold": "x"}, columns="said=answer")
+    assert warehouse.rows("SELECT accuracy FROM benchmark_accuracy") == [(1.0,)]
