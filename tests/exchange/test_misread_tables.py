@@ -103,3 +103,28 @@ def test_percentages_are_to_be_divided(unwritten: Warehouse) -> None:
 def test_one_pair_may_be_a_text(warehouse: Warehouse) -> None:
     notes(warehouse, {"id": [0], "model": "llama", "said": "x", "gold": "x"}, columns="said=answer")
     assert warehouse.rows("SELECT accuracy FROM benchmark_accuracy") == [(1.0,)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "stored"), [([1, 2], [0, 1]), ([3, 1], [2, 0]), ([0, 2], [0, 2]), (["B", "C"], [1, 2])]
+)
+@pytest.mark.parametrize("columns", ["logprob_{}", "option{}"])
+def test_labels_count_as_their_columns_do(
+    warehouse: Warehouse, labels: list[object], stored: list[int], columns: str
+) -> None:
+    frame: dict[str, Any] = {"id": [0, 1], "model": "llama", "label": labels}
+    frame |= {columns.format(number): [-1.5, -1.0 - number] for number in (1, 2, 3)}
+    if columns == "option{}":
+        frame["logprobs"] = [[-1, -2, -3], [-2, -1, -3]]
+    report = notes(warehouse, frame)
+    assert ("label (indices from 1)" in report) == (labels in ([1, 2], [3, 1]))
+    assert warehouse.rows("SELECT label FROM docs ORDER BY doc_id") == [(label,) for label in stored]
+
+
+def test_ids_of_scores_may_be_floats(warehouse: Warehouse) -> None:
+    docs = pd.DataFrame({"id": [1, 2], "label": [0, 1]})
+    scores = pd.DataFrame(SCORED | {"id": [1.0, 2.0]})
+    import_predictions(warehouse, docs=docs, scores=scores, benchmark="b")
+    assert warehouse.rows("SELECT accuracy FROM benchmark_accuracy") == [(1.0,)]
+    with pytest.raises(InputError, match="row 2: document 7.0 is not described; add it to the documents"):
+        import_predictions(warehouse, docs=docs, scores=scores.assign(id=[1.0, 7.0]), benchmark="c")

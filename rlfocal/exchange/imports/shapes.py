@@ -35,6 +35,7 @@ _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model":
 """Columns that a table needs, each with the option that can take its place."""
 _MACROS = rf"""
 CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS BIGINT);
+CREATE TEMP MACRO plain(t) AS coalesce(whole(t)::VARCHAR, t);
 CREATE TEMP MACRO letter(t) AS
     ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
 """
@@ -81,7 +82,12 @@ def load_shapes(
         scratch.execute("CREATE TEMP VIEW given_scores AS FROM given_docs")
     has_texts = _number(scratch, shapes, in_order=in_order or "split" in shapes[0].given_columns)
     _describe(scratch, shapes[0], has_texts=has_texts)
-    base = 0
+    numbered = [shape.score_columns or shape.text_columns for shape in reversed(shapes)]
+    first = next((columns[0] for columns in numbered if columns), "")
+    # Where columns count from 1, so do labels, unless one is 0.
+    base = int(
+        first.endswith("1") and not count(scratch, "SELECT count(*) FROM described WHERE whole(label) = 0")
+    )
     if "logprob" in shapes[-1].given_columns:
         base = _gather(scratch, shapes[-1], names)
     else:
@@ -140,9 +146,9 @@ def _read(
         for name in ("benchmark", "task"):
             values.setdefault(name, f"p.{name}")
         beside = """LEFT JOIN (
-            SELECT doc_id, any_value(benchmark) AS benchmark, any_value(task) AS task FROM given_docs
-            GROUP BY doc_id HAVING count(DISTINCT (benchmark, task)) = 1
-        ) AS p USING (doc_id)"""
+            SELECT plain(doc_id) AS id, any_value(benchmark) AS benchmark, any_value(task) AS task
+            FROM given_docs GROUP BY id HAVING count(DISTINCT (benchmark, task)) = 1
+        ) AS p ON p.id = plain(t.doc_id)"""
     elif "benchmark" in values:
         values.setdefault("task", values["benchmark"])
     for name, fix in _REQUIRED_COLUMNS.items():
@@ -175,6 +181,12 @@ def _read(
         f"CREATE TEMP TABLE given_{file} AS SELECT t.* REPLACE ({chosen}) FROM typed AS t {beside}"
     )
     scratch.execute("DROP TABLE typed")
+    if file == "scores" and "task" not in theirs:
+        scratch.execute(
+            "INSERT INTO faults SELECT 2, 'scores', row, format('document {} is not described; add it to the "
+            "documents, or leave its scores out', doc_id) FROM given_scores "
+            "WHERE plain(doc_id) NOT IN (SELECT plain(doc_id) FROM given_docs WHERE doc_id IS NOT NULL)"
+        )
 
 
 def _find_merged(scratch: duckdb.DuckDBPyConnection, benchmark: str, column: str) -> list[tuple[int, str]]:
@@ -368,4 +380,4 @@ def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: i
         for name in DOC_COLUMNS
     )
     scratch.execute(f"CREATE TEMP TABLE docs AS SELECT row, {chosen} FROM described")
-    shape.kinds["label"] = f" ({kind})"
+    shape.kinds["label"] = f" ({kind}{' from 1' if kind == 'indices' and base else ''})"
