@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -126,5 +127,27 @@ def test_ids_of_scores_may_be_floats(warehouse: Warehouse) -> None:
     scores = pd.DataFrame(SCORED | {"id": [1.0, 2.0]})
     import_predictions(warehouse, docs=docs, scores=scores, benchmark="b")
     assert warehouse.rows("SELECT accuracy FROM benchmark_accuracy") == [(1.0,)]
-    with pytest.raises(InputError, match="row 2: document 7.0 is not described; add it to the documents"):
+    with pytest.raises(InputError, match=r"row 2: document 7\.0 is not described; add it to the documents"):
         import_predictions(warehouse, docs=docs, scores=scores.assign(id=[1.0, 7.0]), benchmark="c")
+
+
+@pytest.mark.parametrize("name", ['we"ird', "it's", "a/b", "~0", "$.id"])
+def test_names_of_columns_may_have_any_sign(warehouse: Warehouse, tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"id": [0, 1], "model": "llama", name: ["x", "y"], f"{name}2": ["x", "z"]})
+    frame.to_json(lines := tmp_path / "t.jsonl", orient="records", lines=True)
+    columns = {name: "gold", f"{name}2": "answer"}
+    import_predictions(warehouse, frame, benchmark="frame", columns=columns)
+    import_predictions(warehouse, lines, benchmark="lines", columns=columns)
+    import_predictions(
+        warehouse,
+        lines,
+        benchmark="unused",
+        columns={name: "answer", "model": "gold"},
+        names={"t.jsonl": "m"},
+    )
+    stored = warehouse.rows("SELECT benchmark, accuracy FROM benchmark_accuracy ORDER BY 1")
+    assert stored == [("frame", 0.5), ("lines", 0.5), ("unused", 0.0)]
+
+
+def test_a_column_without_a_name_is_an_index(warehouse: Warehouse) -> None:
+    assert "(not used: Unnamed: 0)" in notes(warehouse, SCORED | {"label": [0, 1], "": [5, 6]})
