@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown_name
-from rlfocal.data.outputs import ObservedOutputs, Output, QueryOutputs
+from rlfocal.data.outputs import ObservedOutputs, Output, QueryOutputs, are_like_probabilities
 from rlfocal.data.policy import find_down_models
 from warehouse.comparison import Rule, with_unit
 
@@ -67,7 +67,8 @@ class Router:
         None if no model gave an answer, or if labels have shown that a vote does better than the agents.
         """
         self.notes: list[str] = []
-        """For each model that was down for the current query, a sentence that other models stand in."""
+        """Sentences on the current query's models that were down, and on outputs that look like
+        probabilities."""
         self._begin("", "")
 
     @classmethod
@@ -182,8 +183,13 @@ class Router:
         given, adds = self._observed_outputs.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
-        for place in given.down:
-            note = f"{self.models[place]} is down; the next best models of the pool stand in"
+        notes = [f"{self.models[at]} is down; the next best models of the pool stand in" for at in given.down]
+        notes += [
+            f"the output of {name} adds up as probabilities do; give their logarithms"
+            for name, output in outputs.items()
+            if self.kind == "choices" and output is not None and are_like_probabilities(output)
+        ]
+        for note in notes:
             if note not in self.notes:
                 self.notes.append(note)
                 _log.warning(note)

@@ -89,6 +89,14 @@ class ObservedOutputs:
         return _read_answers(self._models, self._place, outputs, self._rule), adds
 
 
+def are_like_probabilities(output: Output) -> bool:
+    """Whether the output of choices adds up to 1, or 100, without a negative number."""
+    values = _to_list(output)
+    if not isinstance(values, list | tuple) or min(values) < 0:
+        return False
+    return abs(sum(values) - 1) <= 0.01 or abs(sum(values) - 100) <= 1
+
+
 def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> QueryOutputs:
     rows: dict[int, list[float]] = {}
     width = 0

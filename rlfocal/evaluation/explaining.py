@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,7 +306,7 @@ def measure_model_use(data: ExplanationData, model: int) -> ModelUse:
         float(asked.mean()),
         float(rounds[asked].mean()) if asked.any() else 0.0,
         measure_belief(data, model, np.ones(len(data.test), dtype=np.bool_)),
-        _mean_with_interval(right),
+        _mean_with_interval(right, most=1.0),
         _mean_with_interval(score),
     )
 
@@ -349,12 +350,13 @@ def _log_score(chance: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(chance, MIN_CHANCE)))
 
 
-def _mean_with_interval(differences: Floats) -> Interval:
-    """The mean of paired differences, with its interval over documents."""
+def _mean_with_interval(differences: Floats, most: float = inf) -> Interval:
+    """The mean of paired differences, with its interval over documents. None can be further from 0 than
+    `most`."""
     if len(differences) == 1:  # says nothing of others
         return Interval(mean := float(differences[0]), min(mean, -1.0), max(mean, 1.0))
     found = mean_over_units(differences)
-    return Interval(found.mean, found.low, found.high)
+    return Interval(found.mean, max(found.low, -most), min(found.high, most))
 
 
 def explanation_file(warehouse: Warehouse, run_id: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from scipy.special import bdtrc
+from scipy.special import bdtr, bdtrc
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
@@ -212,10 +212,12 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
     # As scipy.stats.binomtest, which takes a second to import.
     if bdtrc(n_right - 1, n, guessing) < COMPARISON_LEVEL:
         return None
+    is_below = bdtr(n_right, n, guessing) < COMPARISON_LEVEL
+    meaning = "labels may be of other choices" if is_below else "differences between methods here are chance"
     return (
-        f"{benchmark}: this pool is near guessing. Its most accurate model, {model}, is right on "
-        f"{100 * n_right / n:.2f} % of {n:,} documents, and guessing is on {100 * guessing:.2f} %: "
-        "differences between methods here are chance."
+        f"{benchmark}: this pool is {'below' if is_below else 'near'} guessing. Its most accurate model, "
+        f"{model}, is right on {100 * n_right / n:.2f} % of {n:,} documents, and guessing is on "
+        f"{100 * guessing:.2f} %: {meaning}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -192,12 +193,13 @@ def fit_regression(features: Floats, text: Floats, labels: Ints, inverse_ridge: 
         model.warm_start = True
         for ridge in TEXT_RIDGES:
             given = _join_features(features, text, ridge, inverse_ridge)
-            model.fit(given[fit_rows], labels[fit_rows])
+            _fit(model, given[fit_rows], labels[fit_rows])
             log_p = model.predict_log_proba(given[tested])
             yield -float(log_p[np.arange(len(tested)), np.searchsorted(present, labels[tested])].sum())
 
     ridge = ridge_by_folds(len(labels), held_out_losses) if text.shape[1] else np.inf
-    model = _regression(inverse_ridge, 1e-8).fit(_join_features(features, text, ridge, inverse_ridge), labels)
+    given = _join_features(features, text, ridge, inverse_ridge)
+    model = _fit(_regression(inverse_ridge, 1e-8), given, labels)
     return Regression(classes, ridge, inverse_ridge, middle, scale, model)
 
 
@@ -205,6 +207,12 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=inverse_ridge, tol=tolerance, max_iter=10_000)
+
+
+def _fit(model: LogisticRegression, given: Floats, labels: Ints) -> LogisticRegression:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes")  # few documents for many choices
+        return model.fit(given, labels)
 
 
 def _join_features(features: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:

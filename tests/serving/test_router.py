@@ -264,3 +264,14 @@ def test_equal_answers_are_one_slot_laid_out_as_in_a_dataset() -> None:
     assert given.answers == ["7", "1042", "8"]
     assert given.probs.tolist() == [[0.25, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]
     assert given.slots.tolist() == [1, 0, 0]  # c gave 7 first
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_probabilities_are_no_log_probs(sequential: Path, scale: float) -> None:
+    router = Router.load(sequential)
+    [first, *_] = router.choose("Which gas?")
+    router.fuse({first: [scale * p for p in (0.1, 0.7, 0.1, 0.1)]})
+    assert router.notes == [f"the output of {first} adds up as probabilities do; give their logarithms"]
+    router.choose("Which gas?")
+    router.fuse({first: [-2.3, -0.4, -2.3, -2.3]})
+    assert router.notes == []

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import duckdb
 
-from rlfocal.exchange.imports.faults import count
+from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.reading.tables import RawTable, plain_name
 from rlfocal.exchange.imports.source import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
 
@@ -75,6 +75,8 @@ class TableShape:
     """The given columns of choices' texts, one for each choice; empty if the texts come in another form."""
     given_columns: dict[str, str] = field(default_factory=dict)
     """The given column for each of rlfocal's columns."""
+    grade_column: str | None = None
+    """The given column of grades that no answer is made of, because labels or gold answers decide."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Words on the kind of values that each of rlfocal's columns was read from, such as " (letters)"."""
 
@@ -154,15 +156,25 @@ def understand_columns(
             column = _find_task(scratch, shape, called)
         if column is not None and column not in (*shape.given_columns.values(), *wide, *worded):
             shape.given_columns[name] = column
-    graded = [called[name] for name in _GRADE_COLUMNS if name in called]
+    named = [called[name] for name in _GRADE_COLUMNS if name in called]
+    graded = next((name for name in named if has_scores and _are_grades(scratch, table, name)), None)
     is_keyed = (
         has_choices or "label" in shape.given_columns or {"gold", "answer"} <= shape.given_columns.keys()
     )
-    if has_docs and has_scores and not is_keyed and graded and _are_grades(scratch, table, graded[0]):
+    if has_docs and graded is not None and not is_keyed:
         shape.given_columns.pop("gold", None)
         if (response := shape.given_columns.pop("answer", None)) is not None:
             shape.given_columns.setdefault("text", response)
-        shape.given_columns["answer"], shape.kinds["answer"] = graded[0], GRADES_ONLY
+            if _are_grades(scratch, table, response):
+                reason = (
+                    f"columns {response!r} and {graded!r} both hold 1 and 0; say what they are: "
+                    f"--columns {graded}=gold if it is the right answer, or --columns {response}=text if it "
+                    "is a grade"
+                )
+                add_faults(scratch, 0, "scores", [(0, reason)])
+        shape.given_columns["answer"], shape.kinds["answer"] = graded, GRADES_ONLY
+    elif not is_melted and graded not in shape.given_columns.values():
+        shape.grade_column = graded
     return shape
 
 
@@ -253,10 +265,16 @@ def _are_numbers(scratch: duckdb.DuckDBPyConnection, table: RawTable, names: Seq
     return bool(most)
 
 
+def read_grade(text: str) -> str:
+    """The SQL of the answer that stands for a grade; NULL for a blank, and for what is no grade."""
+    return f"map {GRADE_ANSWERS}[lower(trim({text}))]"
+
+
 def _are_grades(scratch: duckdb.DuckDBPyConnection, table: RawTable, name: str) -> bool:
-    """Whether a column holds only the values of GRADE_ANSWERS, and blanks."""
+    """Whether a column holds only grades and blanks."""
     scratch.register("raw", table.rows)
-    cell = f"lower({table.text(name)})"
-    are = count(scratch, f"SELECT coalesce(bool_and({cell} IN {(*GRADE_ANSWERS,)}), false) FROM raw")
+    cell = f"nullif(nullif(trim({table.text(name)}), ''), 'nan')"
+    all_are = f"bool_and({read_grade(cell)} IS NOT NULL) FILTER ({cell} IS NOT NULL)"
+    are = count(scratch, f"SELECT coalesce({all_are}, false) FROM raw")
     scratch.unregister("raw")
     return bool(are)

@@ -155,6 +155,10 @@ class _Plausibility:
     n_least: int
     n_before: int
     n_behind: int
+    n_graded: int
+    """The number of answers that the table grades, too."""
+    n_otherwise: int
+    """The number of answers that the table grades otherwise than their labels or golds do."""
 
     @property
     def has_scores(self) -> bool:
@@ -176,6 +180,12 @@ def note_implausible(
         of_benchmarks[row[0]].append(_Plausibility(*row))
     notes: list[str] = []
     for name, models in of_benchmarks.items():
+        notes += [
+            f"{name}: the table grades {m.n_otherwise:,} of {m.n_graded:,} answers of {m.model} otherwise "
+            f"than its {'labels' if m.has_choices else 'golds'} do, which count. Check which are right"
+            for m in models
+            if m.n_otherwise
+        ]
         if models[0].has_choices:
             notes += _note_scores(name, models, are_logs=are_logs, are_probabilities=are_probabilities)
             notes += _note_guessing(name, [model for model in models if model.has_scores])

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import count_noun
+from rlfocal.exchange.imports.columns import GRADES_ONLY
 from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.graded import report_progress
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
@@ -50,6 +51,10 @@ FROM scores WHERE len(choice_logprobs) > 0 GROUP BY benchmark, model
 HAVING bool_and(list_min(choice_logprobs) >= 0) AND max(list_max(choice_logprobs)) > 0
     AND (bool_and(list_max(choice_logprobs) <= 1) OR bool_and(abs(list_sum(choice_logprobs) - 100) <= 1))
 ORDER BY 1
+"""
+_ABOVE_ZERO = """
+SELECT benchmark, model FROM scores WHERE len(choice_logprobs) > 0 GROUP BY ALL
+HAVING min(list_min(choice_logprobs)) > 0 ORDER BY ALL
 """
 _MARKED_ANSWER = re.compile(r"####\s*(\S[^\n]*)")
 
@@ -146,16 +151,24 @@ class _Files(Source):
             scratch.execute(_GOLD_LISTS)
         if self.rule is not Rule.EXACT:
             self.notes += _read_solutions(scratch)
-        if count(scratch, "SELECT count(*) FROM docs WHERE label IS NULL"):
+        has_answers = count(scratch, "SELECT count(*) FROM docs WHERE label IS NULL")
+        if has_answers and shapes[-1].kinds.get("answer") != GRADES_ONLY:
             others = [rule for rule in get_args(Comparison) if rule != self.rule]
             self.notes.append(
                 f"answers are compared by the rule {self.rule}, {_COMPARISON_SENTENCES[self.rule]}; "
                 f"--comparison {', '.join(others[:-1])} or {others[-1]} compares otherwise"
             )
-        if self.scale is None and plain_name(shapes[-1].score_column or "").startswith(("prob", "p_")):
+        score = plain_name(shapes[-1].score_column or "")
+        if self.scale is None and score.startswith(("prob", "p_")):
             self.scale = "probability"
         self.are_probabilities = self.scale == "probability"
         self._scale_scores(scratch)
+        if "log" in score and "logit" not in score:
+            self.notes += [
+                f"{given}: all scores of {self.names.get(model, model)} are above 0, where log-probs lie "
+                "below; they may be losses, so change their sign"
+                for given, model in scratch.execute(_ABOVE_ZERO).fetchall()
+            ]
         if self.models_file is not None:
             self.models = _read_models(scratch, self.models_file)
 
@@ -171,7 +184,8 @@ class _Files(Source):
         if self.scale == "probability":
             scratch.execute(
                 "INSERT INTO faults SELECT 76, 'scores', row, format('{} are not all probabilities, from 0 "
-                "to 1; --scale log takes them as they are', choice_logprobs::VARCHAR) FROM scores "
+                "to 1; divide percentages by 100, or take log-probs as they are by --scale log', "
+                "choice_logprobs::VARCHAR) FROM scores "
                 "WHERE list_min(choice_logprobs) < 0 OR list_max(choice_logprobs) > 1"
             )
             logs = f"list_transform(choice_logprobs, lambda p: ln(greatest(p, {float_info.min})))"
@@ -182,8 +196,8 @@ class _Files(Source):
                 if add_up:
                     reason = (
                         f"{about} add up to 1, or 100, as probabilities do; say what they are: "
-                        "--scale probability takes the logarithms of probabilities from 0 to 1, and "
-                        "--scale log takes scores as they are"
+                        "--scale probability takes the logarithms of probabilities from 0 to 1, so divide "
+                        "percentages by 100; --scale log takes scores as they are"
                     )
                     add_faults(scratch, 75, "scores", [(row, reason)])
                 else:

@@ -210,6 +210,7 @@ def _check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRo
         keep_other_units(scratch, source.rule)
         check_golds(scratch, source.rule)
         scratch.execute("CREATE TEMP TABLE IF NOT EXISTS unused (row BIGINT, name VARCHAR, value VARCHAR)")
+        scratch.execute("CREATE TEMP TABLE IF NOT EXISTS grades (row BIGINT, grade BOOLEAN)")
         scratch.execute(
             "CREATE TEMP TABLE known_splits AS SELECT benchmark, task, doc_id, split FROM docs LIMIT 0"
         )

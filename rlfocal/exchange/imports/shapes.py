@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from rlfocal.exchange.imports.columns import (
-    GRADE_ANSWERS,
     GRADES_ONLY,
     INDEX_COLUMNS,
     KNOWN_COLUMNS,
     LONG_COLUMNS,
     TableShape,
     align_tasks,
+    read_grade,
     understand_columns,
 )
 from rlfocal.exchange.imports.faults import add_faults, count
@@ -35,6 +35,7 @@ _REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model":
 """Columns that a table needs, each with the option that can take its place."""
 _MACROS = rf"""
 CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS BIGINT);
+CREATE TEMP MACRO plain(t) AS coalesce(whole(t)::VARCHAR, t);
 CREATE TEMP MACRO letter(t) AS
     ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
 """
@@ -81,7 +82,12 @@ def load_shapes(
         scratch.execute("CREATE TEMP VIEW given_scores AS FROM given_docs")
     has_texts = _number(scratch, shapes, in_order=in_order or "split" in shapes[0].given_columns)
     _describe(scratch, shapes[0], has_texts=has_texts)
-    base = 0
+    numbered = [shape.score_columns or shape.text_columns for shape in reversed(shapes)]
+    first = next((columns[0] for columns in numbered if columns), "")
+    # Where columns count from 1, so do labels, unless one is 0.
+    base = int(
+        first.endswith("1") and not count(scratch, "SELECT count(*) FROM described WHERE whole(label) = 0")
+    )
     if "logprob" in shapes[-1].given_columns:
         base = _gather(scratch, shapes[-1], names)
     else:
@@ -92,6 +98,7 @@ def load_shapes(
         scratch.execute(f"CREATE TEMP TABLE scores AS SELECT row, {chosen} FROM numbered_scores")
     _index_labels(scratch, shapes[0], base)
     _keep_unused(scratch, shapes[0])
+    _keep_grades(scratch, shapes[-1])
     return shapes
 
 
@@ -131,7 +138,7 @@ def _read(
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
             values[name] = quote(value)
     if shape.kinds.get("answer") == GRADES_ONLY:
-        values |= {"answer": f"map {GRADE_ANSWERS}[lower(t.answer)]", "gold": "'1'"}
+        values |= {"answer": read_grade("t.answer"), "gold": "'1'"}
     if (merging := given_names["benchmark"]) is not None and "benchmark" in theirs:
         add_faults(scratch, 0, file, _find_merged(scratch, merging, theirs["benchmark"]))
     beside = ""
@@ -139,9 +146,9 @@ def _read(
         for name in ("benchmark", "task"):
             values.setdefault(name, f"p.{name}")
         beside = """LEFT JOIN (
-            SELECT doc_id, any_value(benchmark) AS benchmark, any_value(task) AS task FROM given_docs
-            GROUP BY doc_id HAVING count(DISTINCT (benchmark, task)) = 1
-        ) AS p USING (doc_id)"""
+            SELECT plain(doc_id) AS id, any_value(benchmark) AS benchmark, any_value(task) AS task
+            FROM given_docs GROUP BY id HAVING count(DISTINCT (benchmark, task)) = 1
+        ) AS p ON p.id = plain(t.doc_id)"""
     elif "benchmark" in values:
         values.setdefault("task", values["benchmark"])
     for name, fix in _REQUIRED_COLUMNS.items():
@@ -152,8 +159,14 @@ def _read(
     if "scores" in shape.contents and shape.score_column is None and "answer" not in theirs:
         has = ", ".join(shape.table.names)
         lacking = (
-            "no column of scores, such as choice_logprobs or logprob_A, of answers, or of grades, such as "
-            f"correct; it has {has}"
+            "no column of scores, such as choice_logprobs or logprob_A, of answers, or, in a table that also "
+            f"has the documents, of grades, such as correct (1 or 0); it has {has}"
+        )
+        add_faults(scratch, 0, file, [(0, lacking)])
+    if "docs" in shape.contents and not {"label", "gold"} & {*theirs, *values}:
+        lacking = (
+            f"no column of right answers, label or gold; it has {', '.join(shape.table.names)}. Give "
+            "--columns THEIRS=label if it names choices, --columns THEIRS=gold if it holds answers"
         )
         add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.score_columns, *shape.text_columns}
@@ -168,6 +181,12 @@ def _read(
         f"CREATE TEMP TABLE given_{file} AS SELECT t.* REPLACE ({chosen}) FROM typed AS t {beside}"
     )
     scratch.execute("DROP TABLE typed")
+    if file == "scores" and "task" not in theirs:
+        scratch.execute(
+            "INSERT INTO faults SELECT 2, 'scores', row, format('document {} is not described; add it to the "
+            "documents, or leave its scores out', doc_id) FROM given_scores "
+            "WHERE plain(doc_id) NOT IN (SELECT plain(doc_id) FROM given_docs WHERE doc_id IS NOT NULL)"
+        )
 
 
 def _find_merged(scratch: duckdb.DuckDBPyConnection, benchmark: str, column: str) -> list[tuple[int, str]]:
@@ -233,12 +252,13 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
         f"CREATE TEMP TABLE described AS SELECT min(r.row) AS row, benchmark, task, doc_id, {rest} "
         f"FROM ({rows}) AS r GROUP BY benchmark, task, doc_id"
     )
-    for name in {"label", "question", "choices", "gold", "split"} & shape.given_columns.keys():
+    given = {*shape.given_columns, *(["choices"] if shape.text_columns else [])}
+    for name in {"label", "question", "choices", "gold", "split"} & given:
         was, now = f"left(d.{name}::VARCHAR, 60)", f"left(n.{name}::VARCHAR, 60)"
         scratch.execute(
             f"INSERT INTO faults SELECT 3, 'docs', n.row, format('{name} ''{{}}'' of the document, which was "
             f"''{{}}'' in row {{}}; one document says one thing', {now}, {was}, d.row) "
-            "FROM numbered_docs AS n JOIN described AS d USING (benchmark, task, doc_id) "
+            f"FROM ({rows}) AS n JOIN described AS d USING (benchmark, task, doc_id) "
             f"WHERE n.{name} <> d.{name}"
         )
 
@@ -259,6 +279,17 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
             [name],
         )
     scratch.unregister("raw")
+
+
+def _keep_grades(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
+    """Creates the table `grades` with the given grades of scores that labels or gold answers decide:
+    (row, grade)."""
+    if shape.grade_column is not None:
+        scratch.register("raw", shape.table.rows)
+        row = "row" if shape.table.is_json else "row_number() OVER ()"
+        grade = f"{read_grade(shape.table.text(shape.grade_column))} = '1'"
+        scratch.execute(f"CREATE TEMP TABLE grades AS SELECT {row} AS row, {grade} AS grade FROM raw")
+        scratch.unregister("raw")
 
 
 def _find_kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
@@ -349,4 +380,4 @@ def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: i
         for name in DOC_COLUMNS
     )
     scratch.execute(f"CREATE TEMP TABLE docs AS SELECT row, {chosen} FROM described")
-    shape.kinds["label"] = f" ({kind})"
+    shape.kinds["label"] = f" ({kind}{' from 1' if kind == 'indices' and base else ''})"

@@ -77,7 +77,7 @@ found AS (
     FROM scores AS s GROUP BY s.benchmark, s.task, s.doc_id, s.model, s.pass HAVING count(*) > 1
     UNION ALL
     SELECT 50, 'scores', g.row,
-        format('no choice_logprobs, but document {} of {}/{} has a label; score its choices', g.doc_id, g.benchmark, g.task)
+        format('no choice_logprobs, but document {} of {}/{} has a label; score its choices, or compare answers as texts by --columns LABEL=gold', g.doc_id, g.benchmark, g.task)
     FROM graded AS g WHERE g.label IS NOT NULL AND g.choice_logprobs IS NULL
     UNION ALL
     SELECT 51, 'scores', g.row,

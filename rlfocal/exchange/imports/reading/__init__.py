@@ -153,8 +153,9 @@ def read_pairs(flag: str, texts: Pairs) -> dict[str, str]:
     """The pairs of an option `A=B` that may be given several times. Raises InputError for other texts."""
     if isinstance(texts, Mapping):
         return dict(texts)
-    pairs = [each.rpartition("=") for each in texts or ()]
-    for each, (before, _, after) in zip(texts or (), pairs, strict=True):
+    given = [texts] if isinstance(texts, str) else texts or ()
+    pairs = [each.rpartition("=") for each in given]
+    for each, (before, _, after) in zip(given, pairs, strict=True):
         if not (before.strip() and after.strip()):
             raise InputError(f"{flag} {each}: write A=B, as in {flag} theirs=ours")
     return {before.strip(): after.strip() for before, _, after in pairs}

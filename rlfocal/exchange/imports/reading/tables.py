@@ -27,6 +27,7 @@ from rlfocal.exchange.imports.reading import (
     plain_suffix,
 )
 from warehouse.limits import memory_settings
+from warehouse.scripts import quote
 
 
 class Frame(Protocol):
@@ -99,8 +100,7 @@ class RawTable:
 
     def text(self, name: str) -> str:
         """The SQL of a column's values as text, over the registered rows."""
-        quoted = name.replace('"', '""').replace("'", "''")
-        return f"""(line ->> '$."{quoted}"')""" if self.is_json else f'"{name}"::VARCHAR'
+        return f"(line ->> {_pointer(name)})" if self.is_json else f"{_identifier(name)}::VARCHAR"
 
 
 def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> RawTable:
@@ -129,7 +129,7 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
 def _read_frame(frame: Frame) -> pa.Table:
     """The rows of a data frame. Raises InputError for a column of several types, and for a duplicate name."""
     try:
-        return _widen_half_precision(pa.table(frame))
+        return _widen_half_precision(_name_index(pa.table(frame)))
     except (ValueError, TypeError) as error:  # Arrow's own errors are such
         reason = "; ".join(map(str, error.args))
         raise InputError(
@@ -204,11 +204,19 @@ def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]
         return scratch.execute("FROM read ORDER BY row").fetchall()
 
 
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _pointer(name: str) -> str:
+    """The SQL of the JSON pointer to a key. A path cannot hold double quotes."""
+    return quote("/" + name.replace("~", "~0").replace("/", "~1"))
+
+
 def _json_sql(name: str, kind: str) -> tuple[str, str]:
     """The SQL of the value of a line's key in the type `kind`, and of the text that the value is read
     from."""
-    path = "$." + '"' + name.replace("'", "''") + '"'
-    value, text = f"(line -> '{path}')", f"(line ->> '{path}')"
+    value, text = f"(line -> {_pointer(name)})", f"(line ->> {_pointer(name)})"
     if kind == "VARCHAR":
         nested = f"json_type({value}) IN ('ARRAY', 'OBJECT')"
         no_text = f"{nested} OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
@@ -233,7 +241,7 @@ def _json_list(value: str, kind: str) -> str:
 def _column_sql(name: str, kind: str, dtype: pa.DataType) -> tuple[str, str]:
     """The SQL of a column's value in the type `kind`, and of its text. `dtype` is the column's Arrow
     type."""
-    value, text = f'"{name}"', f'"{name}"::VARCHAR'
+    value, text = _identifier(name), f"{_identifier(name)}::VARCHAR"
     holds = dtype.value_type if isinstance(dtype, _LIST_TYPES) else None
     if pa.types.is_nested(dtype) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
         return f"NULL::{kind}", text
@@ -336,10 +344,15 @@ def csv_columns(path: Path) -> pa.Table:
             table = _read_csv(path, _CSV_BLOCK_BYTES[1])
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
-    table = table.rename_columns([name or "Unnamed: 0" for name in table.column_names])  # pandas' index
+    table = _name_index(table)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(f"{path}: duplicate column name in {', '.join(table.column_names)}")
     return table
+
+
+def _name_index(table: pa.Table) -> pa.Table:
+    """The table with pandas' name for a column without one, which is its index as a rule."""
+    return table.rename_columns([name or "Unnamed: 0" for name in table.column_names])
 
 
 def _read_csv(path: Path, block: int) -> pa.Table:
