@@ -267,7 +267,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     Returns the summary, also of an incomplete run. Raises InputError, with nothing written, if a parameter is
     wrong.
     """
-    request.load_pool()
+    request.load_pool()  # refuses a wrong pool or backend before a server starts
     check_location(request.location)
     parameters = dict(vars(request))
     location = parameters.pop("location")

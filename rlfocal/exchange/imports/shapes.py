@@ -270,7 +270,7 @@ def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
     """
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
     scratch.register("raw", shape.table.rows)
-    row = "row" if shape.table.is_json else "row_number() OVER ()"
+    row = shape.table.row_number
     for name in shape.unused:
         scratch.execute(
             f"INSERT INTO unused SELECT min(n.row), $1, any_value(r.value) FROM numbered_docs AS n "
@@ -286,7 +286,7 @@ def _keep_grades(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
     (row, grade)."""
     if shape.grade_column is not None:
         scratch.register("raw", shape.table.rows)
-        row = "row" if shape.table.is_json else "row_number() OVER ()"
+        row = shape.table.row_number
         grade = f"{read_grade(shape.table.text(shape.grade_column))} = '1'"
         scratch.execute(f"CREATE TEMP TABLE grades AS SELECT {row} AS row, {grade} AS grade FROM raw")
         scratch.unregister("raw")

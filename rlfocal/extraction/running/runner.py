@@ -124,8 +124,10 @@ def extract(
         location, plans, engine, jobs, stop_if_slower=stop_if_slower, budget=budget, on_progress=on_progress
     )
     mine = {PartitionKey(c.model, c.benchmark, c.task) for outcome in outcomes for c in outcome.committed}
-    with open_warehouse(location, read_only=True) as warehouse:
-        replaced = explain_replaced(before, warehouse.committed_partitions(), mine)
+    replaced: list[str] = []
+    if mine:
+        with open_warehouse(location, read_only=True) as warehouse:
+            replaced = explain_replaced(before, warehouse.committed_partitions(), mine)
     return ExtractionReport(tuple(outcomes), perf_counter() - started, tuple(replaced))
 
 

@@ -98,6 +98,11 @@ class RawTable:
     """The table's rows. For JSONL, its columns are `row` (from 1) and `line`."""
     is_json: bool
 
+    @property
+    def row_number(self) -> str:
+        """The SQL of the rows' numbers from 1, over the registered rows."""
+        return "row" if self.is_json else "row_number() OVER ()"
+
     def text(self, name: str) -> str:
         """The SQL of a column's values as text, over the registered rows."""
         return f"(line ->> {_pointer(name)})" if self.is_json else f"{_identifier(name)}::VARCHAR"
@@ -172,8 +177,7 @@ def type_columns(
         if theirs.get(name) in raw.names
     }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
-    row = "row" if raw.is_json else "row_number() OVER ()"
-    where = "WHERE line IS NOT NULL" if raw.is_json else ""
+    row, where = raw.row_number, "WHERE line IS NOT NULL" if raw.is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
     nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "bool_or(false)"
     [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
